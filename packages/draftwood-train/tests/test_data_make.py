@@ -1,6 +1,7 @@
 import errno
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 
@@ -162,8 +163,57 @@ def test_a_torn_shard_is_named_and_made_anew(tmp_path, lm, file):
     assert content(folder) == whole
 
 
+def without_digests(folder):
+    """Make the manifest one of before it told the shards' digests."""
+    path = folder / "manifest.json"
+    told = json.loads(path.read_text())
+    for shard in told["shards"]:
+        del shard["sha256"]
+    path.write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize("name", ["tokens", "codes"])
+def test_a_shard_of_other_bytes_is_refused(folder, lm, file, name):
+    made(folder, lm, file)
+    path = folder / shards.shard_name(1)
+    content = bytearray(path.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    begins, _ = json.loads(content[8 : 8 + length])[name]["data_offsets"]
+    content[8 + length + begins + 1] ^= 255  # a token of at least 65,280, or another state
+    path.write_bytes(content)
+    for act in (lambda: Dataset.open(folder, lm.model), lambda: made(folder, lm, file)):
+        with pytest.raises(ValueError, match=rf"{path.name} is not what was written there"):
+            act()
+    without_digests(folder)
+    if name == "codes":
+        assert Dataset.open(folder, lm.model).layers
+        return
+    with pytest.raises(ValueError, match=rf"{path.name} is not what was written there"):
+        Dataset.open(folder, lm.model)
+
+
+def test_data_of_before_keep_their_digest(folder, lm, file):
+    made(folder, lm, file)
+    digest = Manifest.read(folder).digest
+    without_digests(folder)
+    found = Manifest.read(folder)
+    assert found.digest != digest
+    assert (
+        found.digest
+        == sha256(
+            json.dumps(
+                [
+                    {name: each for name, each in asdict(shard).items() if name != "sha256"}
+                    for shard in found.shards
+                ]
+            ).encode()
+        ).hexdigest()
+    )
+
+
 def test_damaged_likeliest_tokens_are_named_when_they_are_read(folder, lm, file):
     made(folder, lm, file, states="recomputed")
+    without_digests(folder)
     path = folder / shards.shard_name(0)
     whole = path.read_bytes()
     length = int.from_bytes(whole[:8], "little")

@@ -176,6 +176,20 @@ def test_a_broken_line_is_named(tmp_path, line):
         collect((), (path,), 0, Bars())
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("", "{} is a folder"),
+        ("none.jsonl", "there is no file {};"),
+        ("empty.jsonl", "{} holds no prompts"),
+    ],
+)
+def test_a_file_without_prompts_is_named(tmp_path, name, what):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises((OSError, ValueError), match=what.format(tmp_path / name)):
+        collect((), [tmp_path / name], 0, Bars([]))
+
+
 def test_loops_and_scraps_are_no_prompts():
     circling = "tell me more about it " * 6
     assert goes_in_circles(circling)

@@ -218,6 +218,20 @@ def test_labels_of_another_place_are_named(case: Case) -> None:
     assert any("3 places on" in each.says for each in found.findings)
 
 
+@pytest.mark.parametrize(
+    ("reads", "fault"), [((LAYERS[-1],), "little training"), (READS, "shifted labels")]
+)
+def test_a_head_that_says_what_its_state_does_has_learnt_little(
+    case: Case, reads: tuple[int, ...], fault: str
+) -> None:
+    assert LAYERS[-1] == case.lm.model.layers
+    assert LAYERS[-1] not in READS
+    head = learnt(case.weights, case.texts, late=-1, reads=reads)
+    found = examined(case, trained=with_network(case.trained, head))
+    assert {"little training", "shifted labels"} & {*faults(found)} == {fault}
+    assert any("that 1 places on" in each.says for each in found.findings)
+
+
 def test_a_draft_vocabulary_that_does_not_cover_the_text_is_named(case: Case) -> None:
     tokens = torch.arange(case.lm.model.vocab_size - 6)
     trained = replace(case.trained, draft_tokens=tokens.numpy())

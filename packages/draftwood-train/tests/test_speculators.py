@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,19 @@ from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.lean.model import LeanModel
 from draftwood_train.cli.export import export as export_command
 from draftwood_train.cli.export import import_head, pack
-from draftwood_train.speculators import export, read
+from draftwood_train.speculators.export import export
+from draftwood_train.speculators.read import read
 
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"layers": 2, "window": 8, "reads": (0, 2)},
     {"feeds_normed": False, "norms_features": False, "norm_before_residual": True},
 ]
+
+
+def eagle(target: LeanModel, draft_tokens: Sequence[int] = (), **settings: Any) -> TrainedHead:
+    """A head that reads what EAGLE-3's do."""
+    return tiny_eagle(target, draft_tokens, **{"reads": (1, 3, 5), **settings})
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def target() -> LeanModel:
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_a_head_comes_back(target: LeanModel, settings: dict, tmp_path: Path) -> None:
-    trained = tiny_eagle(target, **settings)
+    trained = eagle(target, **settings)
     export(tmp_path / "out", trained, target, "nowhere")
     found = read(tmp_path / "out", target, "tiny")
     assert found.config == trained.config
@@ -53,7 +60,7 @@ def test_a_head_comes_back(target: LeanModel, settings: dict, tmp_path: Path) ->
 
 
 def test_a_head_is_packed_in_blocks(target: LeanModel, tmp_path: Path) -> None:
-    trained = tiny_eagle(target)
+    trained = eagle(target)
     before = folder.save(tmp_path / "head", trained, "# A card", dtype="float32")
     command = [str(before), str(tmp_path / "small"), "--blocks", "Q8_0"]
     done = CliRunner().invoke(pack, command)
@@ -67,7 +74,7 @@ def test_a_head_is_packed_in_blocks(target: LeanModel, tmp_path: Path) -> None:
 
 
 def test_a_whole_vocabulary_needs_no_lists(target: LeanModel, tmp_path: Path) -> None:
-    export(tmp_path, tiny_eagle(target, range(64)), target, "nowhere")
+    export(tmp_path, eagle(target, range(64)), target, "nowhere")
     assert not {"d2t", "t2d"} & set(load_file(tmp_path / "model.safetensors"))
     assert read(tmp_path, target, "tiny").draft_tokens.tolist() == list(range(64))
 
@@ -82,7 +89,7 @@ def changed(place: Path, weights: dict[str, Any] | None = None, **says: Any) -> 
 
 def test_a_head_of_safeailab_is_read(target: LeanModel, tmp_path: Path) -> None:
     plain = {"feeds_normed": False, "norms_features": False, "reads": (2, 3, 3)}
-    trained = tiny_eagle(target, **plain)
+    trained = eagle(target, **plain)
     export(tmp_path, trained, target, "nowhere")
     weights = load_file(tmp_path / "model.safetensors")
     weights.pop("embed_tokens.weight")
@@ -100,7 +107,7 @@ def test_a_head_of_safeailab_is_read(target: LeanModel, tmp_path: Path) -> None:
 
 
 def test_an_output_head_of_its_own_is_kept(target: LeanModel, tmp_path: Path) -> None:
-    trained = tiny_eagle(target)
+    trained = eagle(target)
     export(tmp_path / "out", trained, target, "nowhere")
     own = torch.randn(32, 32)
     changed(tmp_path / "out", {"lm_head.weight": own})
@@ -126,25 +133,120 @@ def test_an_output_head_of_its_own_is_kept(target: LeanModel, tmp_path: Path) ->
         ({"norm.weight": torch.full((32,), torch.nan)}, {}, "no numbers, in norm.weight"),
         ({"embed_tokens.weight": torch.randn(64, 32)}, {}, "embedding that is not the target's"),
         ({"d2t": torch.full((32,), 40)}, {}, "not ascending ids below 64"),
+        ({"d2t": torch.zeros(0)}, {}, "no list of offsets in d2t"),
+        (
+            {"lm_head.weight": torch.randn(31, 32)},
+            {},
+            "drafts 32 tokens, but lm_head.weight has 31",
+        ),
         ({}, {"speculators_model_type": "dflash"}, "describes no EAGLE-3 head"),
+        (
+            {},
+            {"eagle_aux_hidden_state_layer_ids": [1, 3, 40]},
+            r"layers \[1, 3, 40\] of a target of 6",
+        ),
+        ({}, {"eagle_aux_hidden_state_layer_ids": "one"}, "reads of EagleConfig cannot be 'one'"),
+        (
+            {},
+            {"transformer_layer_config": [1]},
+            "transformer_layer_config holds no settings by name",
+        ),
+        ({}, {"eagle_config": [1]}, "eagle_config holds no settings by name"),
     ],
 )
 def test_other_heads_are_refused(
     target: LeanModel, weights: dict, says: dict, reason: str, tmp_path: Path
 ) -> None:
-    export(tmp_path, tiny_eagle(target), target, "nowhere")
+    export(tmp_path, eagle(target), target, "nowhere")
     changed(tmp_path, weights, **says)
     with pytest.raises(ValueError, match=reason) as caught:
         read(tmp_path, target, "tiny")
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("num_attention_heads", "six", "config.json cannot be used"),
+        ("num_attention_heads", 0, "config.json cannot be used"),
+        ("rope_theta", "far", "rope_theta of HeadSizes cannot be 'far'"),
+        ("num_hidden_layers", 10**9, "cannot be used: 1000000000 layers"),
+    ],
+)
+def test_a_layer_of_damaged_settings_is_refused(
+    target: LeanModel, name: str, value: Any, reason: str, tmp_path: Path
+) -> None:
+    export(tmp_path, eagle(target), target, "nowhere")
+    layer = json.loads((tmp_path / "config.json").read_text())["transformer_layer_config"]
+    changed(tmp_path, transformer_layer_config={**layer, "head_dim": None, name: value})
+    with pytest.raises(ValueError, match=reason) as caught:
+        read(tmp_path, target, "tiny")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("config.json", b"[1]", "holds no settings by name"),
+        ("pytorch_model.bin", b"garbage", "pytorch_model.bin cannot be read"),
+        ("pytorch_model.bin", b"", "pytorch_model.bin cannot be read"),
+    ],
+)
+def test_damaged_files_are_refused(
+    target: LeanModel, file: str, content: bytes, reason: str, tmp_path: Path
+) -> None:
+    export(tmp_path, eagle(target), target, "nowhere")
+    if file == "pytorch_model.bin":
+        (tmp_path / "model.safetensors").unlink()
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ValueError, match=reason) as caught:
+        read(tmp_path, target, "tiny")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_other_programs_read_is_told(target: LeanModel, tmp_path: Path) -> None:
+    out = export(tmp_path / "out", eagle(target), target, "nowhere", ("QwenForCausalLM",))
+    says = json.loads((out / "config.json").read_text())
+    assert target.context_length == 512
+    assert says["transformer_layer_config"]["max_position_embeddings"] == 512
+    verifier = {"name_or_path": "nowhere", "architectures": ["QwenForCausalLM"]}
+    assert says["speculators_config"]["verifier"] == verifier
+    assert (out / "model.safetensors").stat().st_mode & 0o044 == 0o044
+
+
+def test_heads_that_others_would_feed_other_states_are_refused(
+    target: LeanModel, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="read the state behind the last layer"):
+        export(tmp_path / "out", eagle(target, reads=(target.layers,)), target, "nowhere")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [pack, import_head])
+def test_another_head_is_not_replaced_unasked(
+    target: LeanModel, command: Any, tmp_path: Path
+) -> None:
+    model, output = str(tmp_path / "model"), tmp_path / "mine"
+    save_target(model)
+    source = folder.save(tmp_path / "drafter", eagle(target, layers=2), "# New")
+    if command is import_head:
+        source = export(tmp_path / "exported", eagle(target, layers=2), target, "nowhere")
+    folder.save(output, eagle(target), "# Old")
+    given = [str(source), str(output), *(["--model", model] if command is import_head else [])]
+    done = CliRunner().invoke(command, given)
+    assert "name a new folder, or replace a drafter with --force" in str(done.exception)
+    assert folder.load(output).config.layers == 1
+    done = CliRunner().invoke(command, [*given, "--force"])
+    assert done.exit_code == 0, done.output
+    assert folder.load(output).config.layers == 2
+
+
 def test_other_targets_are_refused(target: LeanModel, tmp_path: Path) -> None:
     other = LeanModel(tiny_llama(1, layers=6))
     with pytest.raises(ValueError, match="other weights"):
-        export(tmp_path / "out", tiny_eagle(target), other, "nowhere")
+        export(tmp_path / "out", eagle(target), other, "nowhere")
     assert not (tmp_path / "out").exists()
-    export(tmp_path / "out", tiny_eagle(target), target, "nowhere")
+    export(tmp_path / "out", eagle(target), target, "nowhere")
     with pytest.raises(ValueError, match="embedding that is not the target's"):
         read(tmp_path / "out", other, "other")
 
@@ -152,7 +254,7 @@ def test_other_targets_are_refused(target: LeanModel, tmp_path: Path) -> None:
 def test_commands_write_and_read(target: LeanModel, tmp_path: Path) -> None:
     model = str(tmp_path / "model")
     save_target(model)
-    folder.save(tmp_path / "drafter", tiny_eagle(target), "")
+    folder.save(tmp_path / "drafter", eagle(target), "")
     for command, given in (
         (export_command, (tmp_path / "drafter", tmp_path / "exported")),
         (import_head, (tmp_path / "exported", tmp_path / "back")),
@@ -198,7 +300,7 @@ def test_the_package_gives_the_same_logits(
     except OSError as error:
         pytest.skip(f"speculators cannot be installed: {error}")
     tiny_llama(0, layers=6).save_pretrained(tmp_path / "target")
-    export(tmp_path / "out", tiny_eagle(target, **settings), target, str(tmp_path / "target"))
+    export(tmp_path / "out", eagle(target, **settings), target, str(tmp_path / "target"))
     read_back: TrainedHead = read(tmp_path / "out", target, "tiny")
     head = read_back.network
     assert isinstance(head, EagleHead)

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from draftwood.drafters.resources import Resources
@@ -19,6 +18,7 @@ from draftwood.models.model import ForwardInput, Model, PromptInput
 from draftwood.models.requirements import require_ability
 from draftwood.storage.atomic import write_file
 from draftwood.storage.progress import progress
+from draftwood.storage.safetensors import write_arrays
 from draftwood.tree import DraftTree
 
 TEXTS, MOST_TOKENS = 16, 4096  # that a map is fitted on: side by side, and in all
@@ -87,8 +87,8 @@ class Exits:
 
     def save(self, path: Path, weights: str) -> None:
         """Write the maps to a file, with a digest of the model's weights."""
-        halves = {str(layer): own.half() for layer, own in self.maps.items()}
-        save_file(halves, path, {"weights": weights})
+        halves = {str(layer): own.half().cpu().numpy() for layer, own in self.maps.items()}
+        write_arrays(path, halves, {"weights": weights})
 
     @classmethod
     def load(cls, path: Path, weights: str) -> "Exits":

@@ -94,8 +94,8 @@ class Checkpoint:
         wrong = sorted(
             name for name in {*settings, *self.settings} if settings.get(name) != own.get(name)
         )
-        if wrong:
-            one = wrong[0]
+        if wrong:  # another recipe has other settings too
+            one = "recipe" if "recipe" in wrong else wrong[0]
             raise ValueError(
                 f"the training to resume had {one} {own.get(one)}, not"
                 f" {settings.get(one)}; give it the same settings, or train into another folder"

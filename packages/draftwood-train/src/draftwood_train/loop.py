@@ -15,6 +15,7 @@ from torch import nn
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
 from draftwood_train.durations import duration
+from draftwood_train.interrupts import uninterrupted
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.packing import RowPacking, moved
 from draftwood_train.precision import fast_precision
@@ -154,7 +155,7 @@ class Trainer:
         """Train to the end, or until Ctrl-C.
 
         Raises:
-            BrokenLossError: if the loss is NaN or infinite; the last checkpoint is good.
+            BrokenLossError: if the loss is NaN or infinite; the best drafter until then is known.
         """
         state, settings = self.state, self.settings
         world, rank = self._accelerator.num_processes, self._accelerator.process_index
@@ -167,7 +168,8 @@ class Trainer:
             self._judge()
         try:
             while (progress := self._progress()) < 1:
-                figures = self._step(batches, progress)
+                with uninterrupted():
+                    figures = self._step(batches, progress)
                 now = time.monotonic()
                 state.seconds = self._agreed(before + self._clock() - began)
                 if now - shown > 10:
@@ -183,9 +185,12 @@ class Trainer:
                     saved = time.monotonic()
         except KeyboardInterrupt:
             reason = "stopped"
-        if not state.history or state.history[-1]["step"] != state.step:
-            self._judge()
-        self.save()
+            if self._is_due():
+                self._judge_once()
+            self.save()  # as it would have been without the stop, so without what follows
+        self._judge_once()
+        if reason != "stopped":
+            self.save()
         if self._log is not None:
             self._log.close()
         return self.outcome(reason)
@@ -247,10 +252,12 @@ class Trainer:
         return figures
 
     def _broken(self, what: str) -> BrokenLossError:
-        return BrokenLossError(
-            f"{what} at step {self.state.step + 1}, so training ends; the last good checkpoint is"
-            f" in {self.folder}: go on from it with a lower learning rate"
-        )
+        return BrokenLossError(f"{what} at step {self.state.step + 1}, so training ends")
+
+    def _judge_once(self) -> None:
+        """Evaluate unless that was done after this step."""
+        if not self.state.history or self.state.history[-1]["step"] != self.state.step:
+            self._judge()
 
     def _is_due(self) -> bool:
         """True if the held-out texts are to be judged now."""

@@ -84,7 +84,8 @@ class Training:
         """Train, and put the best drafter into its folder.
 
         Raises:
-            BrokenLossError: if the loss is NaN or infinite; the best drafter until then is stored.
+            BrokenLossError: if the loss is NaN or infinite; the best drafter until then is stored
+                where steps had made it better.
             OSError: for an output folder that cannot be written.
         """
         folders.require_place(self.output)
@@ -108,16 +109,31 @@ class Training:
         try:
             outcome = trainer.run()
         except BrokenLossError as error:
-            if not trainer.state.best_head:
-                raise
-            self._store(trainer.outcome("stopped"), tokens)
-            raise BrokenLossError(f"{error}; the best drafter so far is in {self.output}") from None
+            raise BrokenLossError(f"{error}; {self._rescued(trainer, tokens)}") from None
         self._store(outcome, tokens)
         return outcome
 
+    def _rescued(self, trainer: Trainer, tokens: Tensor) -> str:
+        """Store the best drafter of a training whose loss broke, and say how to go on."""
+        if not trainer.state.best_step:
+            return (
+                "no step had made the drafter better, so none is stored; give a lower"
+                f" --learning-rate, and another folder or none at {self.folder}"
+            )
+        self._store(trainer.outcome("stopped"), tokens)
+        return (
+            f"the best drafter until then is in {self.output}; go on with --from {self.output}, a"
+            " lower --learning-rate and another folder"
+        )
+
     def _require_answers(self) -> None:
-        """Refuse data of which every text is held out, before a target is loaded."""
+        """Refuse data of which every text is held out, or none, before a target is loaded."""
         counts = self.manifest.counts()
+        if counts["texts"] and not counts["held_out_texts"]:
+            raise ValueError(
+                f"no text in {self.data} is held out, so no drafter can be judged; give 'draftwood"
+                " train data' more --tokens"
+            )
         if 0 < counts["texts"] == counts["held_out_texts"]:
             raise ValueError(
                 f"all texts in {self.data} are held out, so there is nothing to learn from; train"
@@ -189,7 +205,7 @@ class Training:
         began = None if self.start == self.output else start
         return {
             "target": _digest(target),
-            "data": _digest([asdict(shard) for shard in manifest.shards]),
+            "data": _digest([shard.told() for shard in manifest.shards]),
             "draft vocabulary": _digest(tokens.tolist()),
             "--from": "no head" if began is None else f"a head of digest {began.digest[:12]}",
         }
@@ -259,6 +275,11 @@ class Training:
         It keeps the parts that the recipe says a head may gain, as they are built.
         """
         new, config = self.recipe.build(target), start.config
+        if config.kind != new.config.kind:
+            raise ValueError(
+                f"{self.start} holds a drafter of the kind {config.kind}, not {new.config.kind};"
+                " go on with the recipe that trained it, or train without --from"
+            )
         gains: frozenset[str] = getattr(self.recipe, "gains", frozenset())
         weights = {name: as_tensor(each) for name, each in start.weights.items()}
         for each in fields(config):

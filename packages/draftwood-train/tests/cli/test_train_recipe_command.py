@@ -13,6 +13,7 @@ from data_by_command import SMALL, written
 from draftwood.heads.folder import load
 from draftwood.testing import tiny_llama
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
+from draftwood_train.loop import Trainer
 from gguf_writing import TOKENS, write_gguf
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -96,6 +97,47 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
         assert len(load(Path(third)).draft_tokens) == size
     line = refused("train", "eagle", data, second + "b", "--layers", "2", "--from", first)
     assert "layers 1, not 2" in line
+
+
+def test_a_broken_loss_says_how_to_go_on(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, broken = Trainer._step, 1
+
+    def breaking(trainer: Trainer, batches: object, progress: float) -> dict[str, float]:
+        if trainer.state.step + 1 == broken:
+            raise trainer._broken("the loss is nan")
+        return step(trainer, batches, progress)
+
+    monkeypatch.setattr(Trainer, "_step", breaking)
+    mine = tmp_path / "mine"
+    options = ("--steps", "40", *SMALL, "--judge-every", "5", "--learning-rate", "0.02")
+    told = run("train", "eagle", data, str(mine), *options).stderr
+    assert "the loss is nan at step 1, so training ends; no step had made the drafter" in told
+    assert not mine.exists()
+    broken = 40
+    then = run("train", "eagle", data, str(mine), *options).stderr
+    assert f"the best drafter until then is in {mine}; go on with --from {mine}, a lower" in then
+    again = (str(tmp_path / "again"), "--steps", "1", *SMALL, "--from", str(mine))
+    result = run("train", "eagle", data, *again, "--learning-rate", "0.001")
+    assert result.exit_code == 0, result.output
+
+
+def test_other_drafters_and_data_are_refused_by_their_kind(data: str, tmp_path: Path) -> None:
+    first, other = str(tmp_path / "lm"), str(tmp_path / "other")
+    options = ("--steps", "1", *SMALL)
+    assert run("train", "lm", data, first, *options).exit_code == 0
+    line = refused("train", "eagle", data, other, *options, "--from", first)
+    assert "holds a drafter of the kind lm, not eagle; go on with the recipe that trained" in line
+    line = refused("train", "ctc", data, first, *options, "--resume")
+    assert "the training to resume had recipe lm, not ctc" in line
+    alone = shutil.copytree(data, tmp_path / "alone")
+    manifest = json.loads((alone / "manifest.json").read_text())
+    for shard in manifest["shards"]:
+        shard["held_out_texts"] = 0
+    (alone / "manifest.json").write_text(json.dumps(manifest))
+    line = refused("train", "eagle", str(alone), other, *options)
+    assert "is held out, so no drafter can be judged" in line
 
 
 def test_an_acceptance_head_goes_on_from_a_draft_lm(data: str, tmp_path: Path) -> None:

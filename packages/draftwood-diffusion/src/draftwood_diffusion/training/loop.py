@@ -1,11 +1,8 @@
 """Training loop of a conversion: batches, steps, held-out losses and checkpoints."""
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,6 +20,7 @@ from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.teacher import Teacher
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states
+from draftwood_train.interrupts import uninterrupted
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.precision import fast_products
 
@@ -161,7 +159,8 @@ class Conversion:
         self.decoder.train()
         try:
             while (progress := self.progress) < 1:
-                figures = self._step(progress)
+                with uninterrupted():
+                    figures = self._step(progress)
                 now = time.monotonic()
                 state.seconds = before + now - began
                 if now - shown > 20:
@@ -230,11 +229,10 @@ class Conversion:
             )
         loss.backward()
         self.optimisers.clip(settings.clip)
-        with whole():
-            self.optimisers.step(state.step, progress)
-            state.step += 1
-            state.tokens += texts.numel()
-            average(state, self.decoder)
+        self.optimisers.step(state.step, progress)
+        state.step += 1
+        state.tokens += texts.numel()
+        average(state, self.decoder)
         return {name: float(each.detach()) for name, each in losses.items()}
 
     def _masked(self, texts: Tensor, grid: Grid, chance: torch.Generator) -> Masked:
@@ -301,19 +299,3 @@ def held_out_losses(
         found[told] = sum(sums) / len(texts)
     decoder.train()
     return found
-
-
-@contextmanager
-def whole() -> Iterator[None]:
-    """Hold Ctrl-C back until what is done inside is done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held, asked = signal.getsignal(signal.SIGINT), list[bool]()
-    signal.signal(signal.SIGINT, lambda *_: asked.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, held)
-    if asked:
-        raise KeyboardInterrupt

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from draftwood.storage.atomic import write_file
+from draftwood.storage.safetensors import write_arrays
 from draftwood_images.continuous.network import PatchSettings, first_weights, states_of, velocities
 from draftwood_images.continuous.schedule import Schedule
 
@@ -69,10 +70,8 @@ class PatchModel:
         Raises:
             OSError: where the disk refuses.
         """
-        from safetensors.numpy import save_file
-
         told = {"format": FORMAT, "settings": json.dumps(asdict(self.settings))}
-        write_file(path, lambda partial: save_file(dict(self.weights), partial, told))
+        write_file(path, lambda partial: write_arrays(partial, self.weights, told))
 
     @classmethod
     def load(cls, path: Path) -> "PatchModel":

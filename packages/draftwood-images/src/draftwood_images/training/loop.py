@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
+from draftwood_train.interrupts import uninterrupted
 from draftwood_train.optimisers import Optimisers, Rates
 
 Say = Callable[[str], None]
@@ -128,7 +129,8 @@ class LessonRun:
         self.lesson.module.train()
         try:
             while (progress := self._progress()) < 1:
-                loss = self._step(progress)
+                with uninterrupted():
+                    loss = self._step(progress)
                 now = time.monotonic()
                 state.seconds = before + now - began
                 if now - shown > SHOWN:

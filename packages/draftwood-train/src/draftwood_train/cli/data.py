@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -258,7 +259,7 @@ def _maker(folder: Path, lm: object, chosen: dict) -> "Maker":
         layers=chosen["layers"] or default_layers(lm.model.layers),
         seed=chosen["seed"],
         sets=chosen["sets"],
-        files=tuple(chosen["files"]),
+        files=tuple(map(normpath, chosen["files"])),
         file_licence=chosen["licence"],
         self_written=chosen["self_written"],
         answers_per_prompt=chosen["answers_per_prompt"],

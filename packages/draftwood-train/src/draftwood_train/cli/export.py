@@ -14,6 +14,18 @@ model_option = click.option(
     show_default=True,
     help="The model that it was trained for.",
 )
+force_option = click.option(
+    "--force", is_flag=True, help="Replace the drafter that is in OUTPUT already."
+)
+
+
+def _require_new(output: Path, force: bool) -> None:
+    """Raise ValueError for a folder that something lies in, unless it may be replaced."""
+    if not force and output.is_dir() and any(output.iterdir()):
+        raise ValueError(
+            f"there is something in {output} already; name a new folder, or replace a drafter with"
+            " --force"
+        )
 
 
 @click.command(short_help="Write a head in blocks of 4 or 8 bits.")
@@ -26,7 +38,8 @@ model_option = click.option(
     show_default=True,
     help="Of its matrices: 8 bits, or 4 bits, to which the C++ library rounds layers anyway.",
 )
-def pack(folder: Path, output: Path, blocks: Literal["Q8_0", "Q4_1"]) -> None:
+@force_option
+def pack(folder: Path, output: Path, blocks: Literal["Q8_0", "Q4_1"], force: bool) -> None:
     """Write the head in FOLDER to OUTPUT with its matrices in llama.cpp's blocks, a half or a third
     of the size. It is used, and trained on with --from, as the one before.
 
@@ -34,6 +47,7 @@ def pack(folder: Path, output: Path, blocks: Literal["Q8_0", "Q4_1"]) -> None:
     Example:
       draftwood train pack my-drafter small --blocks Q4_1
     """
+    _require_new(output, force)
     from draftwood.heads import folder as heads
 
     written = heads.save(output, heads.load(folder), heads.card_of(folder), blocks)
@@ -57,18 +71,24 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
     options.check_weights(model)
     from draftwood.heads import folder as heads
     from draftwood.loading.models import load_model
-    from draftwood_train.speculators import export as write
+    from draftwood.storage.weights import settings_or_none
+    from draftwood_train.speculators.export import LLAMA
+    from draftwood_train.speculators.export import export as write
 
     trained = heads.load(folder)
-    target = load_model(model, device="cpu").model
-    click.echo(f"written to {write(output, trained, target, verifier or model)}")
+    loaded = load_model(model, device="cpu")
+    says = settings_or_none(loaded.folder / "config.json") or {}
+    architectures = says.get("architectures") or LLAMA
+    written = write(output, trained, loaded.model, verifier or model, architectures)
+    click.echo(f"written to {written}")
 
 
 @click.command("import", short_help="Read an EAGLE-3 head of speculators or SafeAILab.")
 @click.argument("source", type=FOLDER)
 @click.argument("output", type=FOLDER)
 @model_option
-def import_head(source: Path, output: Path, model: str) -> None:
+@force_option
+def import_head(source: Path, output: Path, model: str, force: bool) -> None:
     """Write the EAGLE-3 head in SOURCE, in the layout of speculators or SafeAILab, to OUTPUT as a
     head's folder, which --draft-model takes.
 
@@ -78,12 +98,13 @@ def import_head(source: Path, output: Path, model: str) -> None:
     """
     if not source.is_dir():
         raise ValueError(f"there is no folder {source}")
+    _require_new(output, force)
     options.check_weights(model)
     from draftwood.heads import folder
     from draftwood.loading.models import load_model
-    from draftwood_train import speculators
+    from draftwood_train.speculators.read import read
 
-    trained = speculators.read(source, load_model(model, device="cpu").model, model)
+    trained = read(source, load_model(model, device="cpu").model, model)
     card = f"# An imported EAGLE-3 head\n\nRead from `{source.name}` for `{model}`; its licence"
     card += " and data are those of its source."
     click.echo(f"written to {folder.save(output, trained, card)}")

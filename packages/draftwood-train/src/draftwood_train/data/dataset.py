@@ -62,7 +62,7 @@ class Dataset:
                 require_ability(model, "hidden", "recomputing states")
         shards = [Shard(folder / facts.file) for facts in whole]
         for shard, facts in zip(shards, whole, strict=True):
-            shard.require(facts.texts, facts.bytes)
+            shard.require(facts, manifest.target.vocab_size)
         return cls(manifest, shards, model)
 
     @property

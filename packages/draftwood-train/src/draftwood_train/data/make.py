@@ -16,7 +16,7 @@ from draftwood_train.data.everyday.material import load
 from draftwood_train.data.everyday.mix import EverydayPrompts
 from draftwood_train.data.everyday.sources import gather, packages_of
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
-from draftwood_train.data.manifest import Manifest, ShardFacts, TargetDigest
+from draftwood_train.data.manifest import Manifest, TargetDigest
 from draftwood_train.data.options import DataOptions
 from draftwood_train.data.prompts import (
     CollectedPrompt,
@@ -25,7 +25,7 @@ from draftwood_train.data.prompts import (
     licences,
     measured_prompts,
 )
-from draftwood_train.data.shards import Shard, explain_errors, shard_name, write_shard
+from draftwood_train.data.shards import Shard, ShardFacts, explain_errors, shard_name, write_shard
 from draftwood_train.data.states import bytes_per_token
 from draftwood_train.data.tops import COUNT
 from draftwood_train.data.write import BatchWriter, Job, Request
@@ -197,7 +197,7 @@ class Maker:
                 if not (self.folder / facts.file).is_file():  # the user deleted it
                     break
                 shard = Shard(self.folder / facts.file)
-                shard.require(facts.texts, facts.bytes)
+                shard.require(facts, found.target.vocab_size)
                 self._remember(shard)
             whole.append(facts)
         return replace(found, shards=tuple(whole))
@@ -228,6 +228,7 @@ class Maker:
             held_out_texts=sum(text.held_out for text in texts),
             tokens=sum(len(text.tokens) for text in texts),
             answer_tokens=sum(len(text.tokens) - text.answer for text in texts),
+            sha256=DataFile(path).sha256 if texts else "",
         )
         self.manifest = replace(self.manifest, shards=(*self.manifest.shards, facts))
         self.manifest.write(self.folder)

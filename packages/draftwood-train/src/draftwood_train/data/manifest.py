@@ -12,7 +12,7 @@ import torch
 from draftwood.models.model import Model
 from draftwood.storage.atomic import write_file
 from draftwood_train.data.options import DataOptions
-from draftwood_train.data.shards import explain_errors
+from draftwood_train.data.shards import ShardFacts, explain_errors
 
 NAME = "manifest.json"
 KIND, FORMAT = "draftwood training data", 1
@@ -71,19 +71,6 @@ class TargetDigest:
 
 
 @dataclass(frozen=True)
-class ShardFacts:
-    """Name, size and counts of one shard; there is no file where no prompt gave a text."""
-
-    file: str
-    bytes: int
-    prompts: int
-    texts: int
-    held_out_texts: int
-    tokens: int
-    answer_tokens: int
-
-
-@dataclass(frozen=True)
 class Manifest:
     """The file ``manifest.json`` of a data set.
 
@@ -111,7 +98,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """SHA-256 of the list of shards, in hex, which tells these data from others."""
-        told = json.dumps([asdict(shard) for shard in self.shards])
+        told = json.dumps([shard.told() for shard in self.shards])
         return sha256(told.encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
@@ -120,6 +107,7 @@ class Manifest:
             "kind": KIND,
             "format": FORMAT,
             **asdict(self),
+            "shards": [shard.told() for shard in self.shards],
             "counts": self.counts(),
         }
         write_file(folder / NAME, json.dumps(record, indent=2) + "\n", explain_errors)

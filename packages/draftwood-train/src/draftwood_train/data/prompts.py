@@ -130,7 +130,9 @@ def _mixed(kinds: Mapping[str, tuple[float, list[str]]], seed: int) -> list[Coll
 def _own(path: Path) -> Iterator[str]:
     """The first turns of a file of JSON Lines with ``prompt``, ``messages`` or ``turns``."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; --prompts takes a file of JSON Lines")
+        what = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+        raise FileNotFoundError(f"{what}; --prompts takes a file of JSON Lines")
+    found = False
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
         if not line.strip():
             continue
@@ -149,4 +151,9 @@ def _own(path: Path) -> Iterator[str]:
                 f"{path}:{number}: no prompt ({' '.join(str(error).split())[:80]}); a line is an"
                 " object with prompt, messages or turns"
             ) from None
+        found = True
         yield text
+    if not found:
+        raise ValueError(
+            f"{path} holds no prompts; a line is an object with prompt, messages or turns"
+        )

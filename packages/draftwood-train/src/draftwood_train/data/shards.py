@@ -4,8 +4,10 @@ import errno
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from draftwood.storage.atomic import CANNOT_WRITE, write_file
+from draftwood.storage.data_sets import DataFile
 from draftwood.storage.safetensors import read_header
 from draftwood_train.data.jobs import MadeText
 from draftwood_train.data.states import PlaceStates
@@ -22,6 +25,28 @@ from draftwood_train.data.tops import TopForm
 CURE = "delete it and give the command that made the data again; it makes this file anew"
 STATES, SPREAD = ("codes", "scales", "log_normalizer"), "spread"
 _DTYPES = {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """Name, size and counts of one shard; there is no file where no prompt gave a text.
+
+    Attributes:
+        sha256: of its content, in hex; "" in data of before it was told.
+    """
+
+    file: str
+    bytes: int
+    prompts: int
+    texts: int
+    held_out_texts: int
+    tokens: int
+    answer_tokens: int
+    sha256: str = ""
+
+    def told(self) -> dict[str, Any]:
+        """Facts that are known, by name."""
+        return {name: each for name, each in asdict(self).items() if each != ""}
 
 
 def shard_name(number: int) -> str:
@@ -140,9 +165,15 @@ class Shard:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def require(self, texts: int, size: int) -> None:
-        """Raise ValueError unless the file holds so many texts and bytes."""
-        if (len(self), self.path.stat().st_size) != (texts, size):
+    def require(self, facts: ShardFacts, vocab_size: int) -> None:
+        """Raise ValueError unless the file is the one that was written."""
+        is_it = (len(self), self.path.stat().st_size) == (facts.texts, facts.bytes)
+        if is_it and facts.sha256:
+            is_it = DataFile(self.path).sha256 == facts.sha256
+        elif is_it:
+            tokens, lengths = self.array("tokens"), self.array("lengths")
+            is_it = len(tokens) == lengths.sum() and 0 <= tokens.min() <= tokens.max() < vocab_size
+        if not is_it:
             raise ValueError(f"the shard {self.path} is not what was written there; {CURE}")
 
     @cached_property

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Fault = Literal["template", "target", "shifted labels", "layer", "precision", "vocabulary"]
+Fault = Literal[
+    "template",
+    "target",
+    "shifted labels",
+    "little training",
+    "layer",
+    "precision",
+    "vocabulary",
+]
 
 
 @dataclass(frozen=True)

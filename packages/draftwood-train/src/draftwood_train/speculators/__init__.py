@@ -1,0 +1,1 @@
+"""EAGLE-3 heads as other programs keep them: speculators, which vLLM reads, and SafeAILab."""
