@@ -110,6 +110,24 @@ def test_texts_with_large_trees_give_way_too(
     assert texts(several()) == expected
 
 
+@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_text_alone_writes_plainly_where_no_tree_fits(
+    model: NativeModel, draft: NativeModel, limited: object, wide: bool, in_turn: bool
+) -> None:
+    options = {"logprobs": 1} if in_turn else {}
+    shape = DraftModel(draft, Widths((4, 3, 3))) if wide else MultiSource(budget=BUDGET)
+    plain = texts([sequence(model, Nothing())])
+    blocks = -(-(len(PROMPT) + 90) // model.pool.places_per_block)
+    limited(blocks - 1)  # type: ignore[operator]
+    with pytest.raises(CacheFullError):
+        texts([sequence(model, Nothing())])
+    limited(blocks)  # type: ignore[operator]
+    drafted = sequence(model, shape, **options)
+    assert texts([drafted]) == plain
+    assert model.pool.used_blocks == 0
+
+
 def test_a_text_that_can_never_fit_fails_alone(model: NativeModel, limited: object) -> None:
     limited(8)  # type: ignore[operator]
     batch, told = Scheduler(), {}

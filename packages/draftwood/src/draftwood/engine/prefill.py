@@ -78,6 +78,15 @@ class Prefill(TextHolder):
             return self.cache.blocks_for(self.left)
         return self.session.wants(self.left or self._tree_rows)
 
+    @property
+    def has_tree_room(self) -> bool:
+        """True unless the cache has a limit, within which the next tree may not fit.
+
+        Texts that share a cache give way to each other before; what is left is short for one alone.
+        """
+        free = None if self.cache is None else self.cache.free_blocks
+        return free is None or self.wants <= free
+
     def start(self, with_prefix: bool) -> ModelSession:
         """Start a session, which begins with what is known of the prompt.
 

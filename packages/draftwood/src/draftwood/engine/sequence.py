@@ -201,9 +201,10 @@ class Sequence:
     def max_draft_len(self) -> int:
         """Draft tokens in a row that may still become text.
 
-        A forward pass emits one token more than it accepts.
+        A forward pass emits one token more than it accepts. None where a limited cache has no room
+        for a tree.
         """
-        return max(self.tokens_left - 1, 0)
+        return max(self.tokens_left - 1, 0) if self.prefill.has_tree_room else 0
 
     def begin(
         self,

@@ -49,7 +49,7 @@ class NativeSteps(TextHolder):
 
     def plan(self, budget: StepBudget) -> abc.Sequence[ModelInput]:
         text = self.text
-        if text.emitted < self._least:
+        if text.emitted < self._least or not text.prefill.has_tree_room:
             return self.in_turn.plan(budget)
         context = text.context_for(budget)
         draft = text.draft.native(context)
