@@ -117,8 +117,8 @@ class Training:
         """Store the best drafter of a training whose loss broke, and say how to go on."""
         if not trainer.state.best_step:
             return (
-                "no step had made the drafter better, so none is stored; give a lower"
-                f" --learning-rate, and another folder or none at {self.folder}"
+                "no step had made the drafter better, so none is stored; train into another folder"
+                " with a lower --learning-rate"
             )
         self._store(trainer.outcome("stopped"), tokens)
         return (
