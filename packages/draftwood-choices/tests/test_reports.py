@@ -193,5 +193,5 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (folder / "frontier.json").unlink()
     assert "does not hold the settings" in refused("report", str(folder), *output)
     (folder / "frontier.jsonl").write_text("{}\n")
-    assert "a line that is no record" in refused("report", str(folder), *output)
+    assert "frontier.jsonl:1 is no record" in refused("report", str(folder), *output)
     assert not (tmp_path / "report.html").exists()

@@ -110,7 +110,7 @@ def test_tasks_and_judged_texts_on_a_model(filling: str, target: str, tmp_path: 
     told = refused(*BENCH, *asked, "--temperature", "1")
     assert "holds a run of other settings; give another --output" in told
     file.write_text("{}\n")
-    assert "has a line that is no record" in refused(*BENCH, *asked)
+    assert "parallel.jsonl:1 is no record" in refused(*BENCH, *asked)
 
 
 def test_what_does_not_go_together_is_refused(filling: str, target: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import cache
 from itertools import product
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -26,12 +27,15 @@ from transformers.generation import BaseStreamer, GenerateDecoderOnlyOutput
 
 import draftwood
 from draftwood.drafters import DraftModel
+from draftwood.drafters.drafter import VerifiedTree
 from draftwood.methods import Method
+from draftwood.models.model import ModelOutput
 from draftwood.moved import MovedWarning
 from draftwood.rng import Rng
 from draftwood.shapes import Widths
 from draftwood.stats import Stats
 from draftwood.testing import chi_square, tiny_llama
+from draftwood.testing.heads import tiny_drafter
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import NodeProbs, Verdict
@@ -191,6 +195,33 @@ def test_left_padded_batches(method: str) -> None:
     assert torch.equal(drafted(method, **options), wanted)
 
 
+@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("method", ["eagle", "medusa", "ctc"])
+def test_heads_are_told_whole_prompts(
+    method: str, chunk: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where Transformers computes the logits of the last token alone."""
+    told: list[list[int]] = []
+
+    class Heard(VerifiedTree):
+        def __init__(self, tree: DraftTree, path: Any, output: ModelOutput) -> None:
+            assert {len(each) for each in output.hidden.values()} == {len(tree)}
+            told.append(tree.token_list)
+            super().__init__(tree, path, output)
+
+    monkeypatch.setattr("draftwood_torch.hook.drafted.VerifiedTree", Heard)
+    head = tiny_drafter(method, TransformersModel(target()))
+    options = {**padded_batch(), "prefill_chunk_size": chunk}
+    text = plain(**padded_batch())
+    hook = draftwood.custom_generate(method, draft_model=head)
+    assert torch.equal(plain(**options, custom_generate=hook), text)
+    rows = [[token for token in row if token] for row in padded_batch()["inputs"].tolist()]
+    known, wanted = ([token for row in several for token in row] for several in (told, rows))
+    assert sorted(known) == sorted(wanted)
+    if chunk is None:
+        assert told == rows
+
+
 @pytest.mark.parametrize("options", PROCESSORS, ids=lambda options: next(iter(options)))
 def test_processors_count_padding_as_generate_does(options: dict[str, object]) -> None:
     options = {**padded_batch(), **options}
@@ -236,6 +267,8 @@ def test_methods_built_by_hand() -> None:
         ({"penalty_alpha": 0.6, "top_k": 4}, "penalty_alpha asks for contrastive search"),
         ({"dola_layers": "low"}, "dola_layers asks for dola generation"),
         ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens asks for assisted generation"),
+        ({"prompt_lookup_num_tokens": 1}, "prompt_lookup_num_tokens asks for assisted generation"),
+        ({"assistant_early_exit": 1}, "assistant_early_exit asks for assisted generation"),
         ({"assistant_model": "any"}, "give it to draftwood.custom_generate as draft_model"),
         ({"synced_gpus": True}, "their numbers of passes differ"),
     ],

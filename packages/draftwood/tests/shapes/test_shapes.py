@@ -387,6 +387,11 @@ def test_a_vocabulary_smaller_than_the_tree() -> None:
         StochasticBeam(5, 2),
         BestFirst(2, 5, 30),
         Sequoia(budget=8, max_depth=1),
+        Paths(),
+        Paths(((0,), (1,), (2,), (0, 0), (1, 0), (1, 1), (2, 0), (1, 1, 0))),
     ):
         tree = grow(shape, Rng(0), probs)
         assert set(tree.token_list) <= {0, 1}
+        children = list(zip(tree.parent_list, tree.token_list, strict=True))[1:]
+        assert shape.draw == "independent" or len({*children}) == len(children)
+    assert tree.parent_list == [-1, 0, 0, 1, 2, 2, 5]  # what lies below no token is left out too

@@ -17,11 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftwood.storage.atomic import write_file
 from draftwood_bench.plan.units import Key
 from draftwood_bench.records.typed_fields import made_of
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
 PACKED = f"{RECORDS}.gz"
@@ -338,14 +341,7 @@ class Writer:
         Raises OSError then.
         """
         lines = b"".join(json.dumps(asdict(record)).encode() + b"\n" for record in records)
-        with disk_errors(self.path), self.path.open("ab", buffering=0) as file:
-            before = file.seek(0, os.SEEK_END)
-            try:
-                _write_all(file.fileno(), lines)
-                os.fsync(file.fileno())
-            except BaseException:
-                file.truncate(before)
-                raise
+        append_lines(self.path, lines)
         self.records += records
         self.done |= {record.key for record in records}
 
@@ -357,6 +353,22 @@ def writing(folder: Path) -> Iterator[Writer]:
     Raises:
         OSError: where another process is writing it, or the disk refuses.
         ValueError: for a file with a line that is no record.
+    """
+    lock = held(folder)
+    try:
+        yield Writer(folder)
+    finally:
+        lock.release()
+
+
+def held(folder: Path) -> "BaseFileLock":
+    """Make a folder where it is missing, and keep other processes from writing it.
+
+    Returns:
+        The lock, to be released at the end.
+
+    Raises:
+        OSError: where another process is writing it, or the disk refuses.
     """
     from filelock import FileLock, Timeout
 
@@ -370,10 +382,23 @@ def writing(folder: Path) -> Iterator[Writer]:
         raise OSError(
             f"another benchmark is writing {folder}; wait for it, or choose another --output"
         ) from None
-    try:
-        yield Writer(folder)
-    finally:
-        lock.release()
+    return lock
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    """Add lines to a file: all of them or, where the disk refuses, none.
+
+    Raises:
+        OSError: then.
+    """
+    with disk_errors(path), path.open("ab", buffering=0) as file:
+        before = file.seek(0, os.SEEK_END)
+        try:
+            _write_all(file.fileno(), lines)
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(before)
+            raise
 
 
 @contextmanager

@@ -1,12 +1,15 @@
 """Dataclasses of what JSON holds, refused where a field is of another type than declared."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
+
+_JSON: dict[Any, type] = {Sequence: list, tuple: list, Mapping: dict}
+"""Types that JSON has in the place of others."""
 
 
 def made_of(kind: type[Made], found: Any) -> Made:
@@ -45,7 +48,8 @@ class FieldType:
         for each in several:
             if each is Any:
                 return cls(frozenset())
-            classes |= {float, int} if each is float else {get_origin(each) or each}
+            told = get_origin(each) or each
+            classes |= {float, int} if each is float else {_JSON.get(told, told)}
             if get_origin(each) in (list, dict):
                 inner = cls.of(get_args(each)[-1])
                 held = inner if inner.classes & {list, dict} else None

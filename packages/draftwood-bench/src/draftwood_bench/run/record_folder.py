@@ -1,17 +1,43 @@
 """Folders of records of other packages' protocols: a run that was stopped goes on there."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from draftwood.storage.atomic import write_file
+from draftwood_bench.records.files import append_lines, disk_errors, held, write_whole
+from draftwood_bench.records.typed_fields import made_of
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 Record = TypeVar("Record")
 """A dataclass of texts and numbers."""
-COMMITS = "commits"
-"""Names the commits beside settings."""
+COMMITS, PROMPTS = "commits", "digests of prompts"
+"""Names of what lies beside settings: the commits, and digests of the prompts by their names."""
+
+_HELD = dict[Path, "BaseFileLock"]()
+"""Folders that this process writes, until it ends."""
+
+
+class Settings(dict[str, Any]):
+    """Settings of a run.
+
+    Args:
+        file: that they come from.
+
+    Raises:
+        ValueError: for a setting that is not there, naming the file.
+    """
+
+    def __init__(self, file: Path, told: Mapping[str, Any]) -> None:
+        super().__init__(told)
+        self.file = file
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"{self.file} does not say {name!r}; measure into another folder")
 
 
 @dataclass(frozen=True)
@@ -35,35 +61,62 @@ class RecordFolder(Generic[Record]):
         """File of the records."""
         return self.folder / f"{self.protocol}.jsonl"
 
-    def begin(self, settings: Mapping[str, Any]) -> None:
+    def begin(self, settings: Mapping[str, Any], prompts: Mapping[str, Any] | None = None) -> None:
         """Hold a run of these settings from now on, and that this commit measures it.
 
+        The folder is this process's until it ends.
+
+        Args:
+            prompts: by name; others may come later.
+
         Raises:
-            ValueError: for a folder of other settings.
+            OSError: where another process writes the folder, or the disk refuses.
+            ValueError: for a folder of other settings, or of other prompts of these names.
         """
         from draftwood_bench.run.describe import commit
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        wanted, commits = json.loads(json.dumps(dict(settings))), list[str | None]()
+        if (place := self.folder.resolve()) not in _HELD:
+            _HELD[place] = held(self.folder)
+        wanted, told = json.loads(json.dumps(dict(settings))), dict[str, Any]()
         if self._settings_file.exists():
             if self.settings() != wanted:
                 raise ValueError(f"{self.folder} holds a run of other settings; {self.cure}")
-            commits = self.commits()
-        commits = list(dict.fromkeys([*commits, commit()]))
-        told = json.dumps({**wanted, COMMITS: commits}, indent=1, sort_keys=True)
-        write_file(self._settings_file, told + "\n")
+            told = self._told()
+        elif self.file.exists() and self.file.stat().st_size:
+            raise ValueError(
+                f"{self.folder} holds records but no {self._settings_file.name}; {self.cure}"
+            )
+        known = dict(told.get(PROMPTS, {}))
+        for name, each in (prompts or {}).items():
+            digest = sha256(repr(each).encode()).hexdigest()[:16]
+            if known.setdefault(name, digest) != digest:
+                raise ValueError(f"{self.folder} holds a run on another prompt {name}; {self.cure}")
+        commits = list(dict.fromkeys([*told.get(COMMITS, []), commit()]))
+        beside = {COMMITS: commits, **({PROMPTS: known} if known else {})}
+        write_whole(
+            self._settings_file, json.dumps({**wanted, **beside}, indent=1, sort_keys=True) + "\n"
+        )
+        self._cut()
+
+    def _cut(self) -> None:
+        """Take a last line away that was not written whole."""
+        if self.file.exists():
+            content = self.file.read_bytes()
+            with disk_errors(self.file), self.file.open("ab") as file:
+                file.truncate(content.rfind(b"\n") + 1)
 
     @property
     def _settings_file(self) -> Path:
         return self.folder / f"{self.protocol}.json"
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Settings of the run.
 
         Raises:
             ValueError: where they are missing or broken.
         """
-        return {name: each for name, each in self._told().items() if name != COMMITS}
+        told = {n: each for n, each in self._told().items() if n not in (COMMITS, PROMPTS)}
+        return Settings(self._settings_file, told)
 
     def commits(self) -> list[str | None]:
         """Commits that measured the run, in order; files that differed add ``-dirty``.
@@ -83,23 +136,29 @@ class RecordFolder(Generic[Record]):
             raise ValueError(f"{file} does not hold the settings of a run ({error})") from None
 
     def append(self, record: Record) -> None:
-        """Append a record, which counts once its line is whole."""
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(record)) + "\n")  # type: ignore[call-overload]
+        """Append a record, which counts once its line is whole.
+
+        Raises:
+            OSError: where the disk refuses; nothing of the record is there then.
+        """
+        append_lines(self.file, json.dumps(asdict(record)).encode() + b"\n")  # type: ignore[call-overload]
 
     def read(self) -> list[Record]:
         """Read the records; a last line that was not written whole does not count.
 
         Raises:
-            ValueError: for another line that is no record.
+            ValueError: for another line that is no record, naming file and line.
         """
-        if not self.file.exists():
-            return []
-        *lines, last = self.file.read_text(encoding="utf-8").split("\n")
-        if last:  # the next record begins behind a whole line
-            write_file(self.file, "".join(f"{line}\n" for line in lines))
-        try:
-            return [self.kind(**json.loads(line)) for line in lines]
-        except (ValueError, TypeError) as error:
-            told = f"{self.file} has a line that is no record ({error})"
-            raise ValueError(f"{told}; {self.cure}") from None
+        return list(self._read()) if self.file.exists() else []
+
+    def _read(self) -> Iterator[Record]:
+        for number, line in enumerate(self.file.read_bytes().split(b"\n")[:-1], start=1):
+            if not line.strip():
+                continue
+            try:
+                yield made_of(self.kind, json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"{self.file}:{number} is no record ({' '.join(str(error).split())[:160]});"
+                    " delete that line, and its command measures it again"
+                ) from None

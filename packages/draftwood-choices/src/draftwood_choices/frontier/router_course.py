@@ -70,7 +70,7 @@ class RouterCourse:
         folder = file.with_name(file.name + ".texts")
         cure = f"delete {folder} to begin again"
         records = RecordFolder(folder, PROTOCOL, TaughtText, cure)
-        records.begin(self._settings())
+        records.begin(self._settings(), {each.id: each for each in self.prompts})
         known = {each.prompt: each for each in records.read()}
         waiting = iter(track([each for each in self.prompts if each.id not in known]))
 
@@ -94,5 +94,6 @@ class RouterCourse:
 
     def _settings(self) -> Mapping[str, Any]:
         names = {"leader": self.leader.name, "follower": self.follower.name}
+        names |= {f"{n}'s method": getattr(self, n).method.name for n in [*names]}
         given = {name: getattr(self.params, name) for name in self.params.given()}
         return {**names, **given, "tau": self.tau}

@@ -73,7 +73,8 @@ def value(
         {
             "model": {name: str(each) for name, each in asdict(names).items()},
             **{"prompts": prompts, "answers": answers, **decoding},
-        }
+        },
+        chosen,
     )
     asked = {name: asked_of(each, lm) for name, each in chosen.items()}
     written = write_answers(

@@ -55,7 +55,7 @@ class PictureRecords:
         records, told = found.read(), found.settings()
         try:
             return cls(found, records, Places(**told[PLACES]))
-        except (KeyError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise ValueError(
                 f"{folder} does not say where codes stand in its pictures ({error}); measure it"
                 " again"

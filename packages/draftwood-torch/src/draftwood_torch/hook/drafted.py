@@ -176,8 +176,7 @@ class Rows(KeepsCache):
         def hear(output: Any) -> None:
             nonlocal place
             if reads:
-                self._tell(place, output)
-            place += output.logits.shape[1]
+                place += self._tell(place, output)
 
         return ModelOutput(run_prompts(call, reads.hidden, reads.logits, hear).logits[:, -1])
 
@@ -194,18 +193,23 @@ class Rows(KeepsCache):
             step = row.begin(token, {"target": seconds})
             self._write(number, step, logits[number : number + 1], scores[number])
 
-    def _tell(self, place: int, output: Any) -> None:
-        """Pass a piece of the prompts, which begins at column ``place``, to the drafters."""
-        count = output.logits.shape[1]
+    def _tell(self, place: int, output: Any) -> int:
+        """Pass a piece of the prompts, which begins at column ``place``, to the drafters.
+
+        Returns:
+            The columns of the piece, of which there may be logits for the last one alone.
+        """
+        read = self.reads.hidden
+        count = (output.hidden_states[read[0]] if read else output.logits).shape[1]
         for number, row in enumerate(self.rows):
             tokens = self._known(number, place, place + count)
             if tokens:
-                hidden = output.hidden_states if self.reads.hidden else ()
                 states = {
-                    layer: hidden[layer][number, -len(tokens) :] for layer in self.reads.hidden
+                    layer: output.hidden_states[layer][number, -len(tokens) :] for layer in read
                 }
                 seen = ModelOutput(output.logits[number, -len(tokens) :], states)
                 row.draft.update(VerifiedTree(DraftTree.chain(tokens), range(len(tokens)), seen))
+        return count
 
     # The answers
 

@@ -157,7 +157,7 @@ def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str,
         )
     mode = config.get_generation_mode()
     if mode not in _MODES or (config.num_beam_groups or 1) > 1 or config.dola_layers is not None:
-        asking = [name for name in _ASKING if getattr(config, name, None) not in (None, False, 1)]
+        asking = [name for name in _ASKING if _asks(name, getattr(config, name, None))]
         raise ValueError(
             f"{', '.join(asking) or 'the configuration'} asks for {mode.value.replace('_', ' ')},"
             " but this loop decodes greedily or samples; leave it out, or call generate without"
@@ -168,6 +168,11 @@ def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str,
             f"{type(model).__name__} is an encoder-decoder; draftwood decodes causal language"
             " models"
         )
+
+
+def _asks(name: str, value: Any) -> bool:
+    """True if a setting asks for something: one beam is none."""
+    return value is not None and value is not False and not (value == 1 and "beam" in name)
 
 
 _ASKING = (

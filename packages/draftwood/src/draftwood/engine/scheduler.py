@@ -225,8 +225,8 @@ def _pass_times(
     lengths: abc.Sequence[int],
     seconds: float,
 ) -> tuple[PassTime, ...]:
-    """Time a pass over trees, or each pass of steps in a row; nothing where more was run, or a
-    device is not waited for.
+    """Time a pass over trees, or each pass of steps in a row; nothing where more was run, a device
+    is not waited for, or texts made other numbers of steps, as those that run other layers do.
 
     Args:
         lengths: tokens before each input.
@@ -237,8 +237,9 @@ def _pass_times(
     made = [step for output in outputs for step in output.steps]
     if any(step.undrawable is not None for step in made):
         return ()
-    if len(made) > len(outputs):
-        return tuple(_times_in_a_row(outputs, lengths))
+    counts = {len(output.steps) for output in outputs}
+    if max(counts) > 1:
+        return tuple(_times_in_a_row(outputs, lengths)) if len(counts) == 1 else ()
     rows = [
         len(output.steps[0].tokens) if output.steps else given.rows
         for given, output in zip(inputs, outputs, strict=True)

@@ -192,8 +192,8 @@ class LogitRows:
         return self._children((c_double * len(uniforms))(*uniforms), count, distinct)
 
     def likeliest(self, count: int) -> Children:
-        """The ``count`` likeliest tokens of each row, in falling order."""
-        return self._children(None, count, True)
+        """The ``count`` likeliest tokens of each row, in falling order; all of a row with fewer."""
+        return self._children(None, min(count, self.size), True)
 
     def _children(self, shares: object, count: int, distinct: bool) -> Children:
         places = (c_int64 * (self.count * count))()

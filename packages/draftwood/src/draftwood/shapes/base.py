@@ -56,7 +56,8 @@ def as_probs(rows: RowsAfter) -> Float[np.ndarray, "rows vocab"]:
 
 
 def likeliest(rows: RowsAfter, count: int) -> Children:
-    """The ``count`` likeliest tokens of each row, in falling order."""
+    """The ``count`` likeliest tokens of each row, in falling order; all of a row with fewer."""
+    count = min(count, rows.shape[-1])
     if isinstance(rows, LogitRows):
         return rows.likeliest(count)
     return children_of(rows, topk(rows, count))

@@ -78,12 +78,22 @@ class Paths:
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
+        above: list[int | None] = [0]  # planned nodes in the tree; None where a row is too short
+
         def pick(level: int, rows: RowsAfter) -> Picked:
-            wanted = self.levels[level]
-            count, parents = max(wanted.ranks) + 1, list(wanted.parents)
-            ranked = likeliest(rows, count).tokens
-            nodes = zip(parents, wanted.ranks, strict=True)
-            return [ranked[node][rank] for node, rank in nodes], parents
+            wanted, own = self.levels[level], list[int | None]()
+            ranked = likeliest(rows, max(wanted.ranks) + 1).tokens
+            tokens, parents = list[int](), list[int]()
+            for planned, rank in zip(wanted.parents, wanted.ranks, strict=True):
+                node = above[planned]
+                if node is None or rank >= len(ranked[node]):
+                    own.append(None)
+                    continue
+                own.append(len(tokens))
+                tokens.append(ranked[node][rank])
+                parents.append(node)
+            above[:] = own
+            return tokens, parents
 
         return grow_by_levels(
             root, expand, min(len(self.levels), max_draft_len), pick, "chosen", None
