@@ -160,7 +160,8 @@ bench-peers: $(READY)  ## speed beside Transformers, llama.cpp and OpenVINO (ten
 bench-larger: $(READY)  ## the same methods on a model of 1.1 billion weights
 	$(BIN)/draftwood fetch tinyllama-1.1b
 	$(BIN)/draftwood bench spec-bench --model tinyllama-1.1b --prompts spec-bench --per-category 1 --methods auto \
-		--temperature 0,1 --max-new-tokens 64 --output $(BENCH)/benchmarks/results/tinyllama
+		--draft-model tinyllama-1.1b-eagle --temperature 0,1 --max-new-tokens 64 \
+		--output $(BENCH)/benchmarks/results/tinyllama
 
 bench-cost: $(READY)  ## what runs cost by nodes and by context, and what 8 bits cost in quality
 	$(BIN)/draftwood fetch tinyllama-1.1b

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,6 +96,16 @@ def test_what_was_begun_is_not_overwritten(folder: Path, tmp_path: Path) -> None
         small(folder, tmp_path / "model", steps=1).run(silent)
     with pytest.raises(ValueError, match="the training to resume had codes 8, not 16"):
         small(folder, tmp_path / "model", steps=1, codes=16, resume=True).run(silent)
+
+
+def test_other_pictures_are_not_gone_on_with(folder: Path, tmp_path: Path) -> None:
+    small(folder, tmp_path / "model", steps=1).run(silent)
+    other = shutil.copytree(folder, tmp_path / "other")
+    next(each for each in sorted(other.rglob("*")) if each.is_file()).unlink()
+    before = {each.name: each.read_bytes() for each in (tmp_path / "model").iterdir()}
+    with pytest.raises(ValueError, match="the training to resume had pictures of digest"):
+        small(other, tmp_path / "model", steps=2, resume=True).run(silent)
+    assert {each.name: each.read_bytes() for each in (tmp_path / "model").iterdir()} == before
 
 
 @pytest.mark.parametrize("hidden", [64, 128, 192, 256, 320, 576, 960])

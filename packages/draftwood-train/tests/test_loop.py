@@ -101,7 +101,7 @@ def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"torn")
     with pytest.raises(ValueError, match="cannot be read"):
         trainer(tmp_path, resume=True)
-    with pytest.raises(FileNotFoundError, match="train without --resume"):
+    with pytest.raises(FileNotFoundError, match="train first, without --resume"):
         trainer(tmp_path / "empty", resume=True)
 
 

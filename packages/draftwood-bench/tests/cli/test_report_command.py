@@ -109,6 +109,20 @@ def test_a_folder_counts_once_and_several_make_one_page(folder: Path, tmp_path: 
     assert html.count("Draft trees") == 1
 
 
+def test_a_run_of_plain_decoding_alone_has_a_page(folder: Path, tmp_path: Path) -> None:
+    begun, page = tmp_path / "begun", tmp_path / "report.html"
+    begun.mkdir()
+    (begun / "run.json").write_bytes((folder / "run.json").read_bytes())
+    lines = (folder / "records.jsonl").read_text().splitlines(keepends=True)
+    first = next(line for line in lines if json.loads(line)["method"] == "plain")
+    (begun / "records.jsonl").write_text(first)
+    assert run("report", str(begun), "--output", str(page)).exit_code == 0
+    assert "only plain decoding of" in page.read_text()
+    told = json.loads((begun / "run.json").read_text())
+    (begun / "run.json").write_text(json.dumps({**told, "hardware": {}}))
+    assert "its hardware has no device" in refused("bench", "show", str(begun))
+
+
 def test_what_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     output = ("--output", str(tmp_path / "report.html"))
     assert "there is no folder" in refused("report", str(tmp_path / "nowhere"), *output)

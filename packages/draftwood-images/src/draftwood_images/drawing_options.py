@@ -33,7 +33,7 @@ def of_rule(command: options.Command) -> options.Command:
     """Options of the rule by which codes are drawn."""
     for option in (
         click.option(
-            "--guidance", type=click.FloatRange(0), help="1 for none.  [default: the model's]"
+            "--guidance", type=options.NumberRange(0), help="1 for none.  [default: the model's]"
         ),
         click.option(
             "--top-k",
@@ -51,7 +51,7 @@ def of_windows(command: options.Command) -> options.Command:
     for option in (
         click.option(
             "--distance",
-            type=click.FloatRange(0),
+            type=options.NumberRange(0),
             help="Squared distance in the codebook that gsd's groups have at most.  [default: any]",
         ),
         click.option(

@@ -30,7 +30,7 @@ SOME = click.IntRange(1)
 @click.option("--hidden", type=SOME, default=256, show_default=True, help="Size of its states.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(0, min_open=True),
+    type=options.NumberRange(0, min_open=True),
     default=240.0,
     show_default=True,
     help="A sixth is the autoencoder's.",

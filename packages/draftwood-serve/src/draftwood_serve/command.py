@@ -99,7 +99,7 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--max-step-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     default=40.0,
     show_default=True,
     help="What prompts may make a step of the others last.",
@@ -112,7 +112,7 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
 @options.text_option("context")
 @click.option(
     "--request-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     default=600.0,
     show_default=True,
     help="Seconds that a request may take in all.",
@@ -142,9 +142,7 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--learn-key", metavar="KEY", help="Whose texts it learns from; of several API keys.")
 @click.option("--inexact", is_flag=True, help="Allow methods that change what the model says.")
 @options.tp
-@click.option(
-    "--threads", type=click.IntRange(min=1), help="CPU threads.  [default: one for each core]"
-)
+@click.option("--threads", type=options.THREADS, help="CPU threads.  [default: one for each core]")
 @click.option(
     "--replicas",
     type=click.IntRange(min=1),

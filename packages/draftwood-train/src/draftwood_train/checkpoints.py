@@ -76,7 +76,9 @@ class Checkpoint:
         """
         path = folder / NAME
         if not path.is_file():
-            raise FileNotFoundError(f"there is no {path} to resume from; train without --resume")
+            raise FileNotFoundError(
+                f"there is no {path} to go on from; train first, without --resume"
+            )
         try:
             return cls(**torch.load(path, map_location="cpu", weights_only=True))
         except Exception as error:

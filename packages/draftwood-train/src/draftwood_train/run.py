@@ -275,19 +275,20 @@ class Training:
         It keeps the parts that the recipe says a head may gain, as they are built.
         """
         new, config = self.recipe.build(target), start.config
-        if config.kind != new.config.kind:
+        wanted: Any = new.config
+        if config.kind != wanted.kind:
             raise ValueError(
-                f"{self.start} holds a drafter of the kind {config.kind}, not {new.config.kind};"
-                " go on with the recipe that trained it, or train without --from"
+                f"{self.start} holds a drafter of the kind {config.kind}, not {wanted.kind}; go on"
+                " with the recipe that trained it, or train without --from"
             )
         gains: frozenset[str] = getattr(self.recipe, "gains", frozenset())
         weights = {name: as_tensor(each) for name, each in start.weights.items()}
         for each in fields(config):
-            own, wanted = getattr(config, each.name), getattr(new.config, each.name, None)
+            own, asked = getattr(config, each.name), getattr(wanted, each.name, None)
             gained = each.name in gains and weights.keys() <= new.state_dict().keys()
-            if own != wanted and not gained:
+            if own != asked and not gained:
                 raise ValueError(
-                    f"{self.start} holds a drafter with {each.name} {own}, not {wanted}; give the"
+                    f"{self.start} holds a drafter with {each.name} {own}, not {asked}; give the"
                     " same options that it was trained with"
                 )
         new.load_state_dict({**new.state_dict(), **weights})

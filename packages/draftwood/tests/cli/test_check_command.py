@@ -6,9 +6,13 @@ import torch
 
 from command import refused, run
 from draftwood import methods
+from draftwood.heads import folder
 from draftwood.methods import Method
 from draftwood.testing import promises as checking
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_eagle
 from draftwood.verifiers import Match
+from draftwood_torch.lean.model import LeanModel
 from thinning import thinned
 
 options = ("--max-new-tokens", "8")
@@ -100,6 +104,13 @@ def test_bad_input(target, draft):
         "check", "--methods", "lookup", "--draft-model", draft, "--model", target
     )
     assert "max-new-tokens" in refused("check", "--max-new-tokens", "0")
+
+
+def test_a_head_of_another_model_is_refused(target, tmp_path):
+    other = LeanModel(tiny_llama(7, layers=4))
+    head = folder.save(tmp_path / "head", tiny_eagle(other), "")
+    given = ("check", "--methods", "auto", "--draft-model", str(head), "--model", target)
+    assert "the drafter was trained for" in refused(*given)
 
 
 def test_only_coarse_types_know_ties():

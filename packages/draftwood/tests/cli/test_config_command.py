@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,26 @@ def test_a_mark_of_byte_order_is_no_part_of_the_file(file: Path) -> None:
     assert told("show") == "seed = 4\n"
     told("set", "seed", "5")
     assert parse(file.read_text(encoding="utf-8")) == {"seed": 5}
+
+
+def test_processes_that_set_values_at_once_lose_none(file: Path) -> None:
+    told("path")
+    environment = {**os.environ, "DRAFTWOOD_HOME": str(file.parent)}
+    keys = ("chat.seed", "generate.top-k", "compare.seed", "seed")
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "draftwood.cli.main", "config", "set", key, "3"], env=environment
+        )
+        for key in keys
+    ]
+    assert [each.wait(timeout=120) for each in running] == [0] * len(keys)
+    assert {line.partition(" = ")[0] for line in told("show").splitlines()} == {*keys}
+
+
+def test_options_of_recipes_have_defaults_too(file: Path) -> None:
+    told("set", "train.lm.minutes", "2")
+    assert told("show") == "train.lm.minutes = 2.0\n"
+    assert "is no option of 'draftwood train lm'" in refused("config", "set", "train.lm.mins", "2")
 
 
 def test_every_kind_of_value(file: Path, tmp_path: Path) -> None:
@@ -200,7 +222,7 @@ def test_a_wrong_key_can_be_taken_out_and_other_commands_work(file: Path) -> Non
         (("set", "bench.cost.output", ""), "got an empty text"),
         (("set", "method", ""), "there is no method ''"),
         (("set", "tune.seconds", "inf"), "tune.seconds is refused: it takes a finite number"),
-        (("set", "plan.bandwidth", "nan"), "got nan"),
+        (("set", "plan.bandwidth", "nan"), "nan is no number"),
         (("set", "seed", "soon"), "seed is refused: 'soon' is not a valid integer"),
         (("set", "seed", "1", "2"), "seed takes one value"),
         (("set", "generate.raw", "maybe"), "takes true or false, not 'maybe'"),

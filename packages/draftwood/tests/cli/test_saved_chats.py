@@ -110,6 +110,48 @@ def test_a_damaged_file_is_one_line(home: Path, content: str | bytes) -> None:
     assert said.endswith("mend or remove it")
 
 
+def test_what_another_process_said_is_not_lost(target: str, home: Path) -> None:
+    talk(target, "hello\n", "--save", "one")
+    other = json.loads((home / "one.json").read_text())
+    other["messages"] += [{"role": "user", "content": "B"}, {"role": "assistant", "content": "b"}]
+
+    class Beside:
+        """Lines of a chat; another process goes on with it before the second."""
+
+        def __iter__(self):
+            yield "more\n"
+            (home / "one.json").write_text(json.dumps(other))
+            yield "again\n"
+            yield "/save two\n"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("draftwood.cli.chat._lines", lambda *_: iter(Beside()))
+        told = talk(target, "", "--resume", "one")
+    assert "another process went on with chat 'one', so this one is not saved; /save NAME" in (
+        told.output
+    )
+    assert json.loads((home / "one.json").read_text()) == other
+    asked = [each["content"] for each in chats.read("two")[1].messages[::2]]
+    assert asked == ["hello", "more", "again"]
+
+
+def test_a_typed_name_wins_over_a_configured_chat(
+    target: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWOOD_CONFIG", str(tmp_path / "config.toml"))
+    made = run("config", "set", "chat.resume", "x")
+    assert made.exit_code == 0, made.output
+    talk(target, "hello\n", "--save", "foo")
+    assert len(chats.read("foo")[1].messages) == 2
+    line = refused("chat", "--model", target, given="hello\n")
+    assert "no chat is named 'x'" in line
+
+
+def test_a_folder_is_no_chat(target: str, home: Path) -> None:
+    (home / "dir.json").mkdir(parents=True)
+    assert "no chat is named 'dir'" in refused("chat", "--model", target, "--resume", "dir")
+
+
 def test_a_full_disk_does_not_end_the_chat(
     target: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

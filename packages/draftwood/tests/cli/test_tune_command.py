@@ -45,6 +45,14 @@ def tuned(*arguments: str) -> dict:
     return json.loads(result.stdout)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [("--seconds", "nan", "nan is no number"), ("--threads", "100000", "1<=x<=1024")],
+)
+def test_numbers_that_no_machine_can_take_are_refused(option: str, value: str, why: str) -> None:
+    assert why in refused("tune", option, value)
+
+
 def test_the_curve_is_shown_and_stored_and_every_method_without_a_second_model_measured(
     target, own_home
 ):

@@ -74,6 +74,16 @@ def test_who_does_not_wait_for_another_process_is_told(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
 
 
+def test_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "weights").write_text("whole")
+    for left in (tmp_path / "link", tmp_path / ".link.partial"):  # of an earlier try
+        left.symlink_to(tmp_path / "real")
+    remove_folder(tmp_path / "link")
+    assert (tmp_path / "real" / "weights").read_text() == "whole"
+    assert not any(each.is_symlink() for each in tmp_path.iterdir())
+
+
 def test_a_folder_that_is_replaced_is_never_seen_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

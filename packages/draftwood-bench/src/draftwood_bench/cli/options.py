@@ -133,7 +133,7 @@ def _prompts() -> tuple[Callable[..., Any], ...]:
 
 
 threads_option = click.option(
-    "--threads", type=COUNT, help="CPU threads.  [default: PyTorch's own choice]"
+    "--threads", type=options.THREADS, help="CPU threads.  [default: PyTorch's own choice]"
 )
 output_option = click.option(
     "--output",

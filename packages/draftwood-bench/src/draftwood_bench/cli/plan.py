@@ -49,7 +49,7 @@ class Count(click.ParamType):
 @click.option("--layers", type=click.IntRange(1), help="Of the model.  [default: by its size]")
 @click.option(
     "--bits",
-    type=click.FloatRange(0, min_open=True),
+    type=options.NumberRange(0, min_open=True),
     help="Of a weight, scales included.  [default: 16; with --measure as measured]",
 )
 @click.option(
@@ -57,9 +57,11 @@ class Count(click.ParamType):
     metavar="NAME",
     help="a100-80g, h100, l40, rtx-4090, epyc-2-cores, ...; an unknown name lists all.",
 )
-@click.option("--bandwidth", type=click.FloatRange(0, min_open=True), help="GB/s that passes read.")
 @click.option(
-    "--compute", type=click.FloatRange(0, min_open=True), help="TFLOP/s that passes multiply."
+    "--bandwidth", type=options.NumberRange(0, min_open=True), help="GB/s that passes read."
+)
+@click.option(
+    "--compute", type=options.NumberRange(0, min_open=True), help="TFLOP/s that passes multiply."
 )
 @click.option(
     "--measure",

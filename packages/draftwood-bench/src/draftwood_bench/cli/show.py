@@ -149,7 +149,15 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
     console = output(piped=1000)  # as wide as they need to be
     console.print(
         ", ".join(
-            filter(None, (run.model, run.dtype, run.hardware["device"], f"{run.threads} threads"))
+            filter(
+                None,
+                (
+                    run.model,
+                    run.dtype,
+                    run.hardware["device"],
+                    f"{run.threads} threads",
+                ),
+            )
         ),
         markup=False,
     )

@@ -223,7 +223,10 @@ def read_run(folder: Path) -> RunInfo:
     """
     path = folder / RUN
     try:
-        return made_of(RunInfo, json.loads(path.read_text("utf-8")))
+        found = made_of(RunInfo, json.loads(path.read_text("utf-8")))
+        if "device" not in found.hardware:
+            raise TypeError("its hardware has no device")
+        return found
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no benchmark run: there is no {RUN}") from None
     except (ValueError, TypeError) as error:

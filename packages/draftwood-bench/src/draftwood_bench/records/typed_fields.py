@@ -48,7 +48,7 @@ class FieldType:
         for each in several:
             if each is Any:
                 return cls(frozenset())
-            told = get_origin(each) or each
+            told: Any = get_origin(each) or each
             classes |= {float, int} if each is float else {_JSON.get(told, told)}
             if get_origin(each) in (list, dict):
                 inner = cls.of(get_args(each)[-1])

@@ -100,8 +100,10 @@ def headline(measured: MeasuredRun) -> str:
     most = max(
         (e for e in cells if e.block_efficiency),
         key=lambda e: e.block_efficiency.value if e.block_efficiency else 0,
+        default=None,
     )
-    assert most.block_efficiency is not None
+    if most is None or most.block_efficiency is None:
+        return f"only plain decoding of {measured.run.model} is measured yet"
     value, where = most.block_efficiency.value, f"T = {most.temperature:g}"
     return (
         f"{most.method} yields {value:.2f} tokens per forward pass of {measured.run.model}"

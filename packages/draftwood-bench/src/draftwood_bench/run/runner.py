@@ -131,7 +131,7 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
     if not kept:
         raise ValueError(
             f"no prompt of {chosen.source} fits: all have more than {room} tokens; ask for fewer"
-            " new ones"
+            " new ones, or for a larger --max-prompt-tokens"
         )
     if left:
         say(f"left out, with more than {room} tokens: {', '.join(left)}")

@@ -83,7 +83,7 @@ def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
 @judge_option
 @click.option(
     "--checker-seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=options.NumberRange(0, min_open=True),
     default=10.0,
     show_default=True,
     help="Most time of the checker for one answer.",
@@ -111,7 +111,7 @@ def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
 @options.text_options(without=("temperature",))
 @click.option(
     "--temperature",
-    type=click.FloatRange(0),
+    type=options.NumberRange(0),
     help=f"{OPTIONS['temperature'].help}  [default: the method's]",
 )
 @click.option("--show", is_flag=True, help="Draw the search as a tree on stderr.")

@@ -12,7 +12,7 @@ from draftwood.cli.terminal import notes, output
 if TYPE_CHECKING:
     from draftwood_diffusion.training.loop import ConversionSettings
 
-ABOVE = click.FloatRange(min=0, min_open=True)
+ABOVE = options.NumberRange(min=0, min_open=True)
 SOME = click.IntRange(min=1)
 IN_ORDER = 0.5
 """Share of blocks in order: beside none, the same minutes bring every held-out loss down."""
@@ -54,8 +54,8 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
     show_default=True,
     help="Predict a place from the row before it, or from its own.",
 )
-@click.option("--next-token", type=click.FloatRange(0), default=1.0, show_default=True)
-@click.option("--masked", type=click.FloatRange(0), default=0.3, show_default=True)
+@click.option("--next-token", type=options.NumberRange(0), default=1.0, show_default=True)
+@click.option("--masked", type=options.NumberRange(0), default=0.3, show_default=True)
 @click.option(
     "--largest-weight",
     type=ABOVE,
@@ -66,13 +66,13 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option("--certainty", is_flag=True, help="Second stage: be sure at once (dParallel).")
 @click.option(
     "--units",
-    type=click.FloatRange(0, 1),
+    type=options.NumberRange(0, 1),
     default=0.0,
     help="Placeholders for tokens that MODEL finds so likely (LUD), such as 0.9.",
 )
 @click.option(
     "--in-order",
-    type=click.FloatRange(0, 1),
+    type=options.NumberRange(0, 1),
     help="Share of blocks that are masked from a place on, not here and there.  [default: 0.5; 0"
     " with --certainty and --units]",
 )
@@ -87,7 +87,7 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option("--other-rate", type=ABOVE, default=1e-4, show_default=True, help="Of all else.")
 @click.option(
     "--decay",
-    type=click.FloatRange(0, 1),
+    type=options.NumberRange(0, 1),
     default=0.5,
     show_default=True,
     help="Share of the stage in which the rates fall.",
@@ -95,7 +95,7 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 @click.option("--whole-vocabulary", is_flag=True, help="Keep tokens that its texts do not use.")
 @click.option(
     "--blend",
-    type=click.FloatRange(0, 1),
+    type=options.NumberRange(0, 1),
     default=1.0,
     show_default=True,
     help="How far to go from MODEL's weights to the trained ones.",

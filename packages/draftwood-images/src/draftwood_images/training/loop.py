@@ -72,7 +72,7 @@ class LessonSchedule:
     def __post_init__(self) -> None:
         if (self.minutes is None) == (self.steps is None):
             raise ValueError("a lesson ends after minutes or after steps; give one of them")
-        if (self.minutes or self.steps or 0) <= 0:
+        if not (self.minutes or self.steps or 0) > 0:
             raise ValueError(
                 f"a lesson lasts more than 0, got {self.minutes} minutes and {self.steps} steps"
             )

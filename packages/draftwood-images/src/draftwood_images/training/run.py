@@ -150,6 +150,12 @@ class PictureTraining:
     def _codec_sizes(self) -> AutoencoderSizes:
         return AutoencoderSizes(self.patch, self.grid, self.codes)
 
+    @cached_property
+    def _pictures_digest(self) -> str:
+        told = hashlib.sha256(repr(self.pictures.words).encode())
+        told.update(self.pictures.pixels.tobytes())
+        return f"of digest {told.hexdigest()[:12]}"
+
     @property
     def _sizes(self) -> TransformerSizes:
         longest = max(map(len, self.pictures.words)) + 3 + self.grid**2
@@ -177,6 +183,7 @@ class PictureTraining:
     def _learn(
         self, lesson: CodecLesson | PictureLesson, share: float, rates: Rates, say: Say
     ) -> Checkpoint:
+        lesson.facts = {**lesson.facts, "pictures": self._pictures_digest}
         minutes = None if self.minutes is None else share * self.minutes
         average = 0.02 if isinstance(lesson, CodecLesson) else 0.05
         own = LessonSchedule(minutes, self.steps, rates, average=average, seed=self.seed)

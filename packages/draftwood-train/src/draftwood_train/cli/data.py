@@ -122,7 +122,7 @@ def _numbers(
 )
 @click.option(
     "--self-written",
-    type=click.FloatRange(0, 1),
+    type=options.NumberRange(0, 1),
     help="Share of prompts that the target writes itself.  [default: 0.5; of prompts from"
     " packages 0.15, the most]",
 )
@@ -159,7 +159,7 @@ def _numbers(
     show_default=True,
     help="Texts written at once.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads to run with.")
+@click.option("--threads", type=options.THREADS, help="CPU threads to run with.")
 @options.as_json
 def data(
     folder: Path,

@@ -26,7 +26,7 @@ from draftwood.cli.terminal import output
     is_flag=True,
     help="Write the figures into the card of HEAD, and beside it as judged.json.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads to run with.")
+@click.option("--threads", type=options.THREADS, help="CPU threads to run with.")
 @options.as_json
 def judge(
     head: str,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
+from draftwood.cli import options
 from draftwood.cli.terminal import notes, output
 from draftwood.optional import install_command
 from draftwood_train.cli.data import count_of
@@ -81,8 +82,8 @@ def recipe_options(recipe: "type[DrafterRecipe]") -> Iterator[click.Option]:
 def _common() -> list[click.Parameter]:
     """Parameters that every recipe's command takes."""
     path = click.Path(path_type=Path)
-    above, some = click.FloatRange(min=0, min_open=True), click.IntRange(min=1)
-    share = click.FloatRange(0, 1)
+    above, some = options.NumberRange(min=0, min_open=True), click.IntRange(min=1)
+    share = options.NumberRange(0, 1)
 
     def option(name: str, type: Any, default: Any, help: str, **more: Any) -> click.Option:
         return click.Option(
@@ -126,7 +127,9 @@ def _common() -> list[click.Parameter]:
         ),
         click.Option(["--resume"], is_flag=True, help="Go on after the newest checkpoint."),
         click.Option(["--model"], help="The target.  [default: the one that wrote the data]"),
-        click.Option(["--threads"], type=some, help="CPU threads.  [default: PyTorch's choice]"),
+        click.Option(
+            ["--threads"], type=options.THREADS, help="CPU threads.  [default: PyTorch's choice]"
+        ),
         click.Option(
             ["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else."
         ),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from draftwood.cli import chats, completers, options
 from draftwood.cli.chats import SavedChat
@@ -91,6 +92,8 @@ def chat(
         notes().print(f"{first.name} does without {given}; a /method may use it", style="dim")
     decoding["exact"] = not inexact
     sampling_params(None, decoding)  # refused before anything is loaded
+    if save is not None and _is_default("resume"):
+        resume = None  # what is typed in the command line wins
     saved_as, begun = _begun(names.model, save, resume)
     if system is not None:
         begun = replace(begun, system=system)
@@ -105,6 +108,12 @@ def chat(
         if line.strip() and not conversation.take(line.strip()):
             break
     calibration.keep("draftwood chat")
+
+
+def _is_default(name: str) -> bool:
+    """True if an option's value is from the configuration's file."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.DEFAULT_MAP
 
 
 def _begun(model: str, save: str | None, resume: str | None) -> tuple[str | None, SavedChat]:

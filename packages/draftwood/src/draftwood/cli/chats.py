@@ -15,6 +15,9 @@ NEWEST = "."
 NAME = re.compile(r"[^\W_][\w.-]{0,79}")
 ROLES = ("user", "assistant")
 
+_KNOWN = dict[Path, bytes]()
+"""Files as this process has read or written them."""
+
 
 @dataclass(frozen=True)
 class SavedChat:
@@ -82,8 +85,9 @@ def path_of(name: str) -> Path:
 
 def saved_names() -> list[str]:
     """Names of the chats, the newest first."""
-    files = [each for each in (home() / "chats").glob("*.json") if NAME.fullmatch(each.stem)]
-    return [each.stem for each in sorted(files, key=_age)]
+    files = (home() / "chats").glob("*.json")
+    known = [each for each in files if NAME.fullmatch(each.stem) and each.is_file()]
+    return [each.stem for each in sorted(known, key=_age)]
 
 
 def _age(path: Path) -> float:
@@ -111,8 +115,9 @@ def read(name: str) -> tuple[str, SavedChat]:
     if name not in known:
         there = f"there are {', '.join(known[:10])}" if known else "none is saved yet"
         raise ValueError(f"no chat is named {name!r}; {there}, and --save {name} begins it")
+    _KNOWN[path] = path.read_bytes()
     try:
-        return name, SavedChat(**_fields(json.loads(path.read_text(encoding="utf-8"))))
+        return name, SavedChat(**_fields(json.loads(_KNOWN[path].decode())))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}); mend or remove it") from None
 
@@ -136,9 +141,17 @@ def write(name: str, chat: SavedChat) -> Path:
     """Save a chat, whole or not at all, for its owner's eyes; returns the file.
 
     Raises:
-        ValueError: for a name that no chat can have.
+        ValueError: for a name that no chat can have, and for a chat that another process went on
+            with.
         OSError: where the disk refuses, with the cure.
     """
     path = path_of(name)
-    write_file(path, for_its_owner(json.dumps({"form": 1, **asdict(chat)}, indent=1)))
+    if path.is_file() and path.read_bytes() != _KNOWN.get(path):
+        raise ValueError(
+            f"another process went on with chat {name!r}, so this one is not saved; /save NAME"
+            " keeps it under another name"
+        )
+    text = json.dumps({"form": 1, **asdict(chat)}, indent=1)
+    write_file(path, for_its_owner(text))
+    _KNOWN[path] = text.encode()
     return path

@@ -205,14 +205,18 @@ def _write(place: Sequence[str], value: Any) -> None:
     Raises:
         ValueError: for a path that is no file.
     """
-    from draftwood.storage.atomic import explain_write_errors, for_its_owner, write_file
+    from draftwood.storage.atomic import explain_write_errors, for_its_owner, locked, write_file
 
     path = config_path()
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is no file that can be changed; set {VARIABLE} to another one")
-    text = ""
-    if path.exists():
-        read_config()  # what is broken is refused in its words
-        text = path.read_text(encoding="utf-8-sig")
-    changed = for_its_owner(toml_text.with_value(text, place, value))
-    write_file(path, changed, lambda at: explain_write_errors(at, f"set {VARIABLE} to another"))
+    elsewhere = f"set {VARIABLE} to another"
+    with explain_write_errors(path, elsewhere):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path):
+            text = ""
+            if path.exists():
+                read_config()  # what is broken is refused in its words
+                text = path.read_text(encoding="utf-8-sig")
+            changed = for_its_owner(toml_text.with_value(text, place, value))
+            write_file(path, changed, lambda at: explain_write_errors(at, elsewhere))

@@ -119,7 +119,7 @@ def _naming_the_file() -> Iterator[None]:
 def options_of(command: click.Command) -> dict[str, click.Parameter]:
     """Parameters that may have a default in the file, by the name of their flag."""
     found: dict[str, click.Parameter] = {}
-    for each in command.params:
+    for each in command.get_params(click.Context(command)):  # some are made when they are asked for
         if isinstance(each, click.Argument) and isinstance(each.default, str):
             found[str(each.name)] = each
         if isinstance(each, click.Option) and not each.hidden and not each.is_eager:

@@ -256,11 +256,11 @@ class Conversation:
             say_summary(result.stats, result.method)
 
     def _keep(self) -> None:
-        """Save the conversation where that was asked for; a full disk does not end it."""
+        """Save the conversation where that was asked for; an error does not end it."""
         if self.saved_as is not None:
             try:
                 chats.write(self.saved_as, self.as_saved)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 self._say(str(error))
 
     def _print(self, stream: "Stream") -> bool:

@@ -27,6 +27,18 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
 
+class NumberRange(click.FloatRange):
+    """Numbers between bounds; what is no number lies between none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return self.fail(f"{value} is no number", param, ctx) if found != found else found
+
+
+THREADS = click.IntRange(1, 1024)
+"""Numbers of threads; a system refuses to start many more."""
+
+
 class TextFile(click.ParamType):
     """A file that is read as text."""
 
@@ -116,7 +128,7 @@ def _with_files(
 
 threads = click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=THREADS,
     metavar="N",
     expose_value=False,
     callback=_use_threads,

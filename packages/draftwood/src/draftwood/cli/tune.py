@@ -49,12 +49,12 @@ def _names(
 @options.model_options
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=options.THREADS,
     help="CPU threads to run with.  [default: one for each core]",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     default=30.0,
     show_default=True,
     help="Most time to measure.",

@@ -113,6 +113,11 @@ class LoraAdapter:
         found = dict[str, LowRank]()
         for name, change in self.changes.items():
             module = name if name in shapes else own.get(_within_text(name))
+            if module is None and name.endswith("lm_head"):
+                raise ValueError(
+                    f"the adapter in {self.folder} changes lm_head, which this model does not keep"
+                    " apart from its embedding; merge the adapter into the model"
+                )
             if module is None:
                 raise self._of_another_model(f"{name}, of which this model has no such matrix")
             if change.shape != tuple(shapes[module]):

@@ -62,7 +62,7 @@ def publish(
     """
     with explain_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(destination, waits):
+        with locked(destination, waits):
             if is_whole(destination):
                 return destination
             _remove_leftovers(destination)
@@ -92,11 +92,21 @@ def remove_folder(folder: Path, waits: bool = True) -> None:
         OSError: where the disk refuses.
         TimeoutError: if another process is at it and this one does not wait.
     """
-    with explain_write_errors(folder), _locked(folder, waits):
+    with explain_write_errors(folder), locked(folder, waits):
         gone = _partial(folder)
-        shutil.rmtree(gone, ignore_errors=True)
+        _remove(gone)
         os.replace(folder, gone)
-        shutil.rmtree(gone)
+        if gone.is_symlink():  # what it leads to was not made here
+            gone.unlink()
+        else:
+            shutil.rmtree(gone)
+
+
+def _remove(left: Path) -> None:
+    """Remove what was left somewhere, as far as that goes."""
+    if left.is_symlink():
+        left.unlink()
+    shutil.rmtree(left, ignore_errors=True)
 
 
 def _partial(destination: Path) -> Path:
@@ -108,7 +118,15 @@ def _lock_path(destination: Path) -> Path:
 
 
 @contextmanager
-def _locked(destination: Path, waits: bool) -> Iterator[None]:
+def locked(destination: Path, waits: bool = True) -> Iterator[None]:
+    """Keep other processes from what is made at a place.
+
+    Args:
+        waits: for one that is at it.
+
+    Raises:
+        TimeoutError: if another one is at it and this one does not wait.
+    """
     from filelock import FileLock, Timeout
 
     lock = FileLock(_lock_path(destination))
@@ -137,7 +155,7 @@ def _remove_leftovers(destination: Path) -> None:
         lock = nullcontext() if owner == destination else FileLock(_lock_path(owner), timeout=0)
         try:
             with lock:  # of a folder that is being replaced, another one's maker removes it too
-                shutil.rmtree(partial, ignore_errors=True)
+                _remove(partial)
         except Timeout:
             continue
 
