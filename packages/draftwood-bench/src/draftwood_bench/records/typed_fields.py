@@ -44,11 +44,11 @@ class FieldType:
     def of(cls, hint: Any) -> "FieldType":
         """The type that an annotation declares."""
         several = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        classes, held = set[type](), None
+        classes, held = set[Any](), None
         for each in several:
             if each is Any:
                 return cls(frozenset())
-            told: Any = get_origin(each) or each
+            told = get_origin(each) or each
             classes |= {float, int} if each is float else {_JSON.get(told, told)}
             if get_origin(each) in (list, dict):
                 inner = cls.of(get_args(each)[-1])
