@@ -86,7 +86,7 @@ def begun_elsewhere(folder: Path) -> str:
 def test_one_process_writes_a_folder(
     folder: RecordFolder[Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "another benchmark is writing" in begun_elsewhere(folder.folder)
+    assert "another process is writing" in begun_elsewhere(folder.folder)
     for lock in record_folder._HELD.values():
         lock.release()
     monkeypatch.setattr(record_folder, "_HELD", {})

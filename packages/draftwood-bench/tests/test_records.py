@@ -198,7 +198,7 @@ def test_two_runs_do_not_write_one_folder(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(OSError, match="another benchmark is writing"), writing(tmp_path):
+        with pytest.raises(OSError, match="another process is writing"), writing(tmp_path):
             pass
         other.kill()
     for _ in range(50):  # its lock ends with it

@@ -383,7 +383,7 @@ def held(folder: Path) -> "BaseFileLock":
             lock.acquire(timeout=0)
     except Timeout:
         raise OSError(
-            f"another benchmark is writing {folder}; wait for it, or choose another --output"
+            f"another process is writing {folder}; wait for it, or name another folder"
         ) from None
     return lock
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from draftwood_bench.records.files import append_lines, disk_errors, held, write_whole
+from draftwood_bench.records.files import LOCK, append_lines, disk_errors, held, write_whole
 from draftwood_bench.records.typed_fields import made_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class RecordFolder(Generic[Record]):
         """
         from draftwood_bench.run.describe import commit
 
-        if (place := self.folder.resolve()) not in _HELD:
+        place = self.folder.resolve()
+        if place not in _HELD or not (place / LOCK).exists():  # it went with the folder
             _HELD[place] = held(self.folder)
         wanted, told = json.loads(json.dumps(dict(settings))), dict[str, Any]()
         if self._settings_file.exists():

@@ -238,7 +238,7 @@ def _pass_times(
     if any(step.undrawable is not None for step in made):
         return ()
     counts = {len(output.steps) for output in outputs}
-    if max(counts) > 1:
+    if max(counts, default=0) > 1:
         return tuple(_times_in_a_row(outputs, lengths)) if len(counts) == 1 else ()
     rows = [
         len(output.steps[0].tokens) if output.steps else given.rows
