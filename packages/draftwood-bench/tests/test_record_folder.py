@@ -77,7 +77,7 @@ RecordFolder(Path(sys.argv[1]), "told", Told).begin({"rule": "one"})
 
 
 def begun_elsewhere(folder: Path) -> str:
-    """What another process says that begins a run there; "" where it may."""
+    """Error of another process that begins a run there; "" where it may."""
     code = [sys.executable, "-c", BEGUN, str(folder), str(Path(__file__).parent)]
     done = subprocess.run(code, capture_output=True, text=True, timeout=120)
     return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from draftwood import engine, methods
+from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import (
     Drafter,
@@ -347,24 +347,6 @@ def test_drawn_texts_do_not_depend_on_where_a_row_ends(
             for each in (options, replace(options, logprobs=0))
         ]
         assert all(each == found[0] for each in found)
-
-
-@pytest.mark.parametrize("beside", ["ppd", "propd", "early-exit", "del"])
-@pytest.mark.parametrize("method", ["plain", "auto"])
-def test_a_text_that_runs_other_layers_beside_is_no_trouble(method: str, beside: str) -> None:
-    """Their passes are others, so that one makes steps in a row and the other does not."""
-    model = NativeModel(tiny_llama(3, layers=4), "float32")
-
-    def texts(*names: str) -> list[list[int]]:
-        built = [methods.build(name, model) for name in names]
-        options = Options(max_new_tokens=20, seed=1)
-        several = [engine.Sequence(model, m.drafter, m.verifier, [5, 3, 2], options) for m in built]
-        found: list[list[int]] = [[] for _ in several]
-        for number, step in engine.generate_batch(several):
-            found[number] += step.tokens
-        return found
-
-    assert texts(method, beside, method) == [*texts(method), *texts(beside), *texts(method)]
 
 
 def test_a_step_alone_is_the_default() -> None:

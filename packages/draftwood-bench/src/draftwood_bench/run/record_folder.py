@@ -22,8 +22,8 @@ _HELD = dict[Path, "BaseFileLock"]()
 """Folders that this process writes, until it ends."""
 
 
-class Settings(dict[str, Any]):
-    """Settings of a run.
+class RunSettings(dict[str, Any]):
+    """RunSettings of a run.
 
     Args:
         file: that they come from.
@@ -110,14 +110,14 @@ class RecordFolder(Generic[Record]):
     def _settings_file(self) -> Path:
         return self.folder / f"{self.protocol}.json"
 
-    def settings(self) -> Settings:
-        """Settings of the run.
+    def settings(self) -> RunSettings:
+        """RunSettings of the run.
 
         Raises:
             ValueError: where they are missing or broken.
         """
         told = {n: each for n, each in self._told().items() if n not in (COMMITS, PROMPTS)}
-        return Settings(self._settings_file, told)
+        return RunSettings(self._settings_file, told)
 
     def commits(self) -> list[str | None]:
         """Commits that measured the run, in order; files that differed add ``-dirty``.
