@@ -23,7 +23,7 @@ _HELD = dict[Path, "BaseFileLock"]()
 
 
 class RunSettings(dict[str, Any]):
-    """RunSettings of a run.
+    """Settings of a run.
 
     Args:
         file: that they come from.
@@ -111,7 +111,7 @@ class RecordFolder(Generic[Record]):
         return self.folder / f"{self.protocol}.json"
 
     def settings(self) -> RunSettings:
-        """RunSettings of the run.
+        """Settings of the run.
 
         Raises:
             ValueError: where they are missing or broken.
