@@ -77,7 +77,7 @@ class Checkpoint:
         path = folder / NAME
         if not path.is_file():
             raise FileNotFoundError(
-                f"there is no {path} to go on from; train first, without --resume"
+                f"there is no {path} to resume from; train first, without --resume"
             )
         try:
             return cls(**torch.load(path, map_location="cpu", weights_only=True))

@@ -83,7 +83,7 @@ def _common() -> list[click.Parameter]:
     """Parameters that every recipe's command takes."""
     path = click.Path(path_type=Path)
     above, some = options.NumberRange(min=0, min_open=True), click.IntRange(min=1)
-    share = options.NumberRange(0, 1)
+    share, many = options.NumberRange(0, 1), options.THREADS
 
     def option(name: str, type: Any, default: Any, help: str, **more: Any) -> click.Option:
         return click.Option(
@@ -127,9 +127,7 @@ def _common() -> list[click.Parameter]:
         ),
         click.Option(["--resume"], is_flag=True, help="Go on after the newest checkpoint."),
         click.Option(["--model"], help="The target.  [default: the one that wrote the data]"),
-        click.Option(
-            ["--threads"], type=options.THREADS, help="CPU threads.  [default: PyTorch's choice]"
-        ),
+        click.Option(["--threads"], type=many, help="CPU threads.  [default: PyTorch's choice]"),
         click.Option(
             ["--json", "as_json"], is_flag=True, help="Print one JSON object and nothing else."
         ),

@@ -106,7 +106,7 @@ def _whole_header(path: Path) -> _Header:
             raise ValueError(f"{size} bytes came, {header.size} were promised")
     except _UNREADABLE as error:
         raise ValueError(
-            f"{path} is not a whole safetensors file ({error}); fetch or copy the file again"
+            f"{path} is not a whole safetensors file ({error}); copy it, or fetch the file again"
         ) from None
     return header
 
