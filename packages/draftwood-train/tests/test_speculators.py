@@ -27,8 +27,7 @@ from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.lean.model import LeanModel
 from draftwood_train.cli.export import export as export_command
 from draftwood_train.cli.export import import_head, pack
-from draftwood_train.speculators.export import export
-from draftwood_train.speculators.read import read
+from draftwood_train.speculators import export, read
 
 VARIANTS: list[dict[str, Any]] = [
     {},

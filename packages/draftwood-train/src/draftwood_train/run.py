@@ -205,7 +205,7 @@ class Training:
         began = None if self.start == self.output else start
         return {
             "target": _digest(target),
-            "data": _digest([shard.told() for shard in manifest.shards]),
+            "data": f"of digest {manifest.digest[:12]}",
             "draft vocabulary": _digest(tokens.tolist()),
             "--from": "no head" if began is None else f"a head of digest {began.digest[:12]}",
         }

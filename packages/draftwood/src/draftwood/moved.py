@@ -66,7 +66,7 @@ MOVED = {
     "draftwood.integrations": "draftwood_serve.integrations",
     "draftwood.grammar.calls": "draftwood_serve.tool_calls",
     "draftwood.heads.exits": "draftwood_methods.exits",
-    "draftwood.heads.speculators": "draftwood_train.speculators.export",
+    "draftwood.heads.speculators": "draftwood_train.speculators",
     "draftwood.methods.recipes_of_parts": "draftwood_methods.of_parts",
     "draftwood.methods.recipes_of_several": "draftwood_methods.of_several",
     "draftwood.models.block_views": "draftwood.models.cache.block_views",

@@ -13,7 +13,7 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.storage.atomic import write_file
 from draftwood_bench.plan.units import Key
-from draftwood_bench.records.typed_fields import made_of
+from draftwood_bench.records.typed_fields import Made, made_of
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -276,18 +276,37 @@ def read_clean(folder: Path) -> tuple[RunInfo, list[Record]]:
 
 def _read(path: Path) -> Iterator[tuple[Record, int]]:
     """Records and where their lines end."""
+    return read_lines(path, _content(path), _record)
+
+
+def _record(found: Any) -> Record:
+    if isinstance(found, dict):
+        found = {name: renamed(value) for name, value in found.items()}
+    return made_of(Record, found)
+
+
+def read_lines(
+    path: Path, content: bytes, make: Callable[[Any], Made]
+) -> Iterator[tuple[Made, int]]:
+    """Read what each line holds in JSON, and tell where the line ends.
+
+    Args:
+        path: named in errors.
+        content: of the file; a last line without its end does not count.
+        make: makes a record of it.
+
+    Raises:
+        ValueError: for a line that is no record, naming file and line.
+    """
     end = 0
-    for number, line in enumerate(_content(path).splitlines(keepends=True), start=1):
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
             return  # its writer was killed
         end += len(line)
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
-            if isinstance(found, dict):
-                found = {name: renamed(value) for name, value in found.items()}
-            record = made_of(Record, found)
+            record = make(json.loads(line))
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"{path}:{number} is no record of a benchmark: {_line(error)}; delete that line,"

@@ -1,13 +1,21 @@
 """Folders of records of other packages' protocols: a run that was stopped goes on there."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from draftwood_bench.records.files import LOCK, append_lines, disk_errors, held, write_whole
+from draftwood_bench.records.files import (
+    LOCK,
+    append_lines,
+    disk_errors,
+    held,
+    read_lines,
+    write_whole,
+)
 from draftwood_bench.records.typed_fields import made_of
 
 if TYPE_CHECKING:
@@ -150,16 +158,6 @@ class RecordFolder(Generic[Record]):
         Raises:
             ValueError: for another line that is no record, naming file and line.
         """
-        return list(self._read()) if self.file.exists() else []
-
-    def _read(self) -> Iterator[Record]:
-        for number, line in enumerate(self.file.read_bytes().split(b"\n")[:-1], start=1):
-            if not line.strip():
-                continue
-            try:
-                yield made_of(self.kind, json.loads(line))
-            except (ValueError, TypeError) as error:
-                raise ValueError(
-                    f"{self.file}:{number} is no record ({' '.join(str(error).split())[:160]});"
-                    " delete that line, and its command measures it again"
-                ) from None
+        content = self.file.read_bytes() if self.file.exists() else b""
+        make = partial(made_of, self.kind)
+        return [record for record, _ in read_lines(self.file, content, make)]

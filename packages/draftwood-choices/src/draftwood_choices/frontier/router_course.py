@@ -94,6 +94,6 @@ class RouterCourse:
 
     def _settings(self) -> Mapping[str, Any]:
         names = {"leader": self.leader.name, "follower": self.follower.name}
-        names |= {f"{n}'s method": getattr(self, n).method.name for n in [*names]}
+        methods = [self.leader.method.name, self.follower.method.name]
         given = {name: getattr(self.params, name) for name in self.params.given()}
-        return {**names, **given, "tau": self.tau}
+        return {**names, "methods": methods, **given, "tau": self.tau}

@@ -72,13 +72,12 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
     from draftwood.heads import folder as heads
     from draftwood.loading.models import load_model
     from draftwood.storage.weights import settings_or_none
-    from draftwood_train.speculators.export import LLAMA
-    from draftwood_train.speculators.export import export as write
+    from draftwood_train.speculators import export as write
 
     trained = heads.load(folder)
     loaded = load_model(model, device="cpu")
     says = settings_or_none(loaded.folder / "config.json") or {}
-    architectures = says.get("architectures") or LLAMA
+    architectures = says.get("architectures") or ()
     written = write(output, trained, loaded.model, verifier or model, architectures)
     click.echo(f"written to {written}")
 
@@ -102,7 +101,7 @@ def import_head(source: Path, output: Path, model: str, force: bool) -> None:
     options.check_weights(model)
     from draftwood.heads import folder
     from draftwood.loading.models import load_model
-    from draftwood_train.speculators.read import read
+    from draftwood_train.speculators import read
 
     trained = read(source, load_model(model, device="cpu").model, model)
     card = f"# An imported EAGLE-3 head\n\nRead from `{source.name}` for `{model}`; its licence"

@@ -87,12 +87,11 @@ def check(
         context.exit(0 if same else 1)
     names = replace(names, dtype=names.dtype or "float32")
     names.require()
-    from draftwood.heads.folder import StoredHead
     from draftwood.loading.names import other_way, require_token_by_token
     from draftwood.testing import promises as checking
 
     plain = options.load(names)
-    if isinstance(head := names.opened().drafts.head, StoredHead):
+    if (head := plain.models.drafts.head) is not None:
         head.target.require_model(plain.model, plain.name)
     if methods:
         require_token_by_token(plain.name, plain.calibration.folder)

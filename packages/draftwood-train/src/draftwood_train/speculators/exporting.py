@@ -17,7 +17,7 @@ from draftwood_train.speculators.layout import EMBEDDING, HEAD, KNOWN, OFFSETS, 
 VERSION = "0.9.0"
 """Version of the speculators package whose layout is written."""
 
-LLAMA = ("LlamaForCausalLM",)
+LLAMA = "LlamaForCausalLM"
 
 
 def export(
@@ -25,14 +25,14 @@ def export(
     trained: TrainedHead,
     target: Model,
     verifier: str,
-    architectures: Sequence[str] = LLAMA,
+    architectures: Sequence[str] = (),
 ) -> Path:
     """Write a complete head, with the target's embedding and output rows.
 
     Args:
         folder: new, or one that was exported before.
         verifier: name under which these programs find the target.
-        architectures: of the target, by the names of Transformers' classes.
+        architectures: of the target, by the names of Transformers' classes; none for Llama's.
 
     Raises:
         ValueError: for a head of another kind or target, and a folder that holds something else.
@@ -52,7 +52,7 @@ def export(
     trained.target.require_model(target)
     if folder.exists() and any(folder.iterdir()) and not _is_speculator(folder):
         raise ValueError(f"{folder} holds something else than a speculator; choose another folder")
-    told = {"name_or_path": verifier, "architectures": list(architectures)}
+    told = {"name_or_path": verifier, "architectures": list(architectures or [LLAMA])}
     says = _settings(trained, told, target.context_length)
     weights = _whole(trained, target)
 
@@ -125,7 +125,7 @@ def _layer_settings(config: Any, vocab: int, context: int | None) -> dict[str, A
     sizes = config.sizes
     layer = {
         "model_type": "llama",
-        "architectures": list(LLAMA),
+        "architectures": [LLAMA],
         "vocab_size": vocab,
         "hidden_size": sizes.hidden,
         "intermediate_size": sizes.intermediate_size,
