@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -59,6 +61,25 @@ def test_folders_of_before_take_prompts_of_any_digest(folder: RecordFolder[Told]
     folder.begin({"rule": "one"}, {"a": "other"})
     with pytest.raises(ValueError, match="another prompt a"):
         folder.begin({"rule": "one"}, {"a": "first"})
+
+
+def test_other_weights_of_a_models_name_are_refused(
+    folder: RecordFolder[Told], tmp_path: Path
+) -> None:
+    def model(name: str, weights: bytes | None) -> Any:
+        place = tmp_path / name
+        if weights is not None:
+            place.mkdir(exist_ok=True)
+            (place / "model.safetensors").write_bytes(weights)
+        found = None if weights is None else place
+        return SimpleNamespace(name=name, calibration=SimpleNamespace(folder=found))
+
+    in_memory = model("in memory", None)
+    folder.begin({"rule": "one"}, models=[model("own", b"weights"), in_memory])
+    folder.begin({"rule": "one"}, models=[model("own", b"weights"), in_memory])
+    assert folder.settings() == {"rule": "one"}
+    with pytest.raises(ValueError, match="a run on another model own; give another folder"):
+        folder.begin({"rule": "one"}, models=[model("own", b"others")])
 
 
 def test_records_without_settings_do_not_go_on(folder: RecordFolder[Told]) -> None:

@@ -88,11 +88,7 @@ class Training:
                 where steps had made it better.
             OSError: for an output folder that cannot be written.
         """
-        folders.require_place(self.output)
-        if not self.resume and (self.folder / NAME).is_file():
-            raise ValueError(
-                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
-            )
+        self._require_place()
         self._require_answers()
         self._require_prompts()
         start = self._start()
@@ -125,6 +121,21 @@ class Training:
             f"the best drafter until then is in {self.output}; go on with --from {self.output}, a"
             " lower --learning-rate and another folder"
         )
+
+    def _require_place(self) -> None:
+        """Refuse an output folder that is taken, before a target is loaded."""
+        folders.require_place(self.output)
+        begun = (self.folder / NAME).is_file()
+        if begun and not self.resume:
+            raise ValueError(
+                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
+            )
+        goes_on = self.start is not None and self.start.resolve() == self.output.resolve()
+        if not begun and not goes_on and folders.is_drafter(self.output):
+            raise ValueError(
+                f"there is a drafter in {self.output} already; name a new folder, delete it, or go"
+                f" on from it with --from {self.output}"
+            )
 
     def _require_answers(self) -> None:
         """Refuse data of which every text is held out, or none, before a target is loaded."""

@@ -85,6 +85,12 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
     torch.save(checkpoint, tmp_path / "first.training" / "checkpoint.pt")
     assert run("train", "eagle", data, *again).exit_code == 0
 
+    for resumed in ((), ("--resume",)):
+        line = refused("train", "eagle", data, copy, "--steps", "2", *SMALL, *resumed)
+        assert f"there is a drafter in {copy} already; name a new folder, delete it, or" in line
+    result = run("train", "eagle", data, copy, "--steps", "2", *SMALL, "--from", copy)
+    assert result.exit_code == 0, result.output
+
     second = str(tmp_path / "second")
     result = run("train", "eagle", data, second, "--steps", "2", *SMALL, "--from", first)
     assert result.exit_code == 0, result.output

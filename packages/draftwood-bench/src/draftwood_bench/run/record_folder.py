@@ -1,13 +1,14 @@
 """Folders of records of other packages' protocols: a run that was stopped goes on there."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from draftwood.loading.weights import WeightsFolder
 from draftwood_bench.records.files import (
     LOCK,
     append_lines,
@@ -21,11 +22,14 @@ from draftwood_bench.records.typed_fields import made_of
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
+    from draftwood.text.language_model import LanguageModel
+
 Record = TypeVar("Record")
 """A dataclass of texts and numbers."""
-COMMITS, PROMPTS = "commits", "digests of prompts"
-"""Names of what lies beside settings: the commits, and digests of the prompts by their names."""
+COMMITS, PROMPTS, MODELS = "commits", "digests of prompts", "digests of weights"
+"""Names of what lies beside settings: the commits, and digests of prompts and models by name."""
 
+_WRITTEN: Any = {"indent": 1, "sort_keys": True}
 _HELD = dict[Path, "BaseFileLock"]()
 """Folders that this process writes, until it ends."""
 
@@ -69,17 +73,24 @@ class RecordFolder(Generic[Record]):
         """File of the records."""
         return self.folder / f"{self.protocol}.jsonl"
 
-    def begin(self, settings: Mapping[str, Any], prompts: Mapping[str, Any] | None = None) -> None:
+    def begin(
+        self,
+        settings: Mapping[str, Any],
+        prompts: Mapping[str, Any] | None = None,
+        models: "Iterable[LanguageModel]" = (),
+    ) -> None:
         """Hold a run of these settings from now on, and that this commit measures it.
 
         The folder is this process's until it ends.
 
         Args:
             prompts: by name; others may come later.
+            models: that take part.
 
         Raises:
             OSError: where another process writes the folder, or the disk refuses.
-            ValueError: for a folder of other settings, or of other prompts of these names.
+            ValueError: for a folder of other settings, or of other prompts or weights of these
+                names.
         """
         from draftwood_bench.run.describe import commit
 
@@ -95,17 +106,26 @@ class RecordFolder(Generic[Record]):
             raise ValueError(
                 f"{self.folder} holds records but no {self._settings_file.name}; {self.cure}"
             )
-        known = dict(told.get(PROMPTS, {}))
-        for name, each in (prompts or {}).items():
-            digest = sha256(repr(each).encode()).hexdigest()[:16]
-            if known.setdefault(name, digest) != digest:
-                raise ValueError(f"{self.folder} holds a run on another prompt {name}; {self.cure}")
-        commits = list(dict.fromkeys([*told.get(COMMITS, []), commit()]))
-        beside = {COMMITS: commits, **({PROMPTS: known} if known else {})}
+        asked = {
+            n: sha256(repr(each).encode()).hexdigest()[:16] for n, each in (prompts or {}).items()
+        }
+        beside = {
+            COMMITS: list(dict.fromkeys([*told.get(COMMITS, []), commit()])),
+            PROMPTS: self._same("prompt", told.get(PROMPTS, {}), asked),
+            MODELS: self._same("model", told.get(MODELS, {}), _weights(models)),
+        }
         write_whole(
-            self._settings_file, json.dumps({**wanted, **beside}, indent=1, sort_keys=True) + "\n"
+            self._settings_file,
+            json.dumps(wanted | {n: each for n, each in beside.items() if each}, **_WRITTEN) + "\n",
         )
         self._cut()
+
+    def _same(self, what: str, told: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+        """All digests by name; raises ValueError where a name has another one by now."""
+        for name, digest in now.items():
+            if told.get(name, digest) != digest:
+                raise ValueError(f"{self.folder} holds a run on another {what} {name}; {self.cure}")
+        return {**now, **told}
 
     def _cut(self) -> None:
         """Take a last line away that was not written whole."""
@@ -124,7 +144,7 @@ class RecordFolder(Generic[Record]):
         Raises:
             ValueError: where they are missing or broken.
         """
-        told = {n: each for n, each in self._told().items() if n not in (COMMITS, PROMPTS)}
+        told = {n: each for n, each in self._told().items() if n not in (COMMITS, PROMPTS, MODELS)}
         return RunSettings(self._settings_file, told)
 
     def commits(self) -> list[str | None]:
@@ -161,3 +181,10 @@ class RecordFolder(Generic[Record]):
         content = self.file.read_bytes() if self.file.exists() else b""
         make = partial(made_of, self.kind)
         return [record for record, _ in read_lines(self.file, content, make)]
+
+
+def _weights(models: "Iterable[LanguageModel]") -> dict[str, str]:
+    """Digests of models' weights by name, as far as they came from folders."""
+    folders = {each.name: each.calibration.folder for each in models}
+    found = {name: folder and WeightsFolder(folder).digest for name, folder in folders.items()}
+    return {name: digest[:16] for name, digest in found.items() if digest}

@@ -70,7 +70,8 @@ class RouterCourse:
         folder = file.with_name(file.name + ".texts")
         cure = f"delete {folder} to begin again"
         records = RecordFolder(folder, PROTOCOL, TaughtText, cure)
-        records.begin(self._settings(), {each.id: each for each in self.prompts})
+        asked = {each.id: each for each in self.prompts}
+        records.begin(self._settings(), asked, (self.leader, self.follower))
         known = {each.prompt: each for each in records.read()}
         waiting = iter(track([each for each in self.prompts if each.id not in known]))
 

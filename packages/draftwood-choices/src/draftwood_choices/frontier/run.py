@@ -69,7 +69,8 @@ class Frontier:
         Raises:
             ValueError: for a folder of other settings.
         """
-        self._records.begin(settings, {each.id: each for each in self.prompts})
+        asked = {each.id: each for each in self.prompts}
+        self._records.begin(settings, asked, (self.leader, self.follower))
         records = self._records.read()
         alone = {f"{name} alone": rule for name, rule in ALONE.items()}
         records += self._measure({**alone, **self.rules}, records)

@@ -75,6 +75,7 @@ def value(
             **{"prompts": prompts, "answers": answers, **decoding},
         },
         chosen,
+        [lm],
     )
     asked = {name: asked_of(each, lm) for name, each in chosen.items()}
     written = write_answers(

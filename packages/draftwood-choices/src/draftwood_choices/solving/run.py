@@ -149,7 +149,7 @@ class Solving:
             is_right(prompt, "")
             judge_for(prompt, self.judge)
         folder = RecordFolder(self.folder, PROTOCOL, SolvedRecord)
-        folder.begin(settings, {each.id: each for each in self.prompts})
+        folder.begin(settings, {each.id: each for each in self.prompts}, [self.lm])
         records = folder.read()
         for record in self._measure({(each.point, each.prompt) for each in records}):
             folder.append(record)

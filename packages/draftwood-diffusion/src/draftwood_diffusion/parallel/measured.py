@@ -129,7 +129,8 @@ class Measured:
         kept, records = None, list[TextRecord]()
         if self.folder is not None:
             kept = RecordFolder(self.folder, PROTOCOL, TextRecord, "give another --output")
-            kept.begin(told, {each.name: each.text for each in self.prompts})
+            models = [each for each in (self.lm, self.judge) if each is not None]
+            kept.begin(told, {each.name: each.text for each in self.prompts}, models)
             records = kept.read()
         known = {(each.method, each.prompt): each for each in records}
         for number, asked in enumerate(self.prompts):

@@ -164,7 +164,7 @@ def require_place(folder: Path) -> None:
     """
     there = next(each for each in folder.absolute().parents if each.exists())
     with explain_write_errors(folder, ELSEWHERE), TemporaryFile(dir=there):
-        if folder.exists() and not _is_drafter(folder) and any(folder.iterdir()):
+        if folder.exists() and not is_drafter(folder) and any(folder.iterdir()):
             raise ValueError(f"{folder} holds something else than a drafter; {ELSEWHERE}")
 
 
@@ -232,7 +232,8 @@ def open_folder(folder: str | Path) -> StoredHead:
     return StoredHead(folder, config, target, blocks)
 
 
-def _is_drafter(folder: Path) -> bool:
+def is_drafter(folder: Path) -> bool:
+    """True if a drafter lies in a folder."""
     try:
         return bool(_says(folder / CONFIG))
     except (OSError, ValueError):
