@@ -284,7 +284,7 @@ def test_the_front_takes_the_first_run_that_measured_a_model(tmp_path: Path) -> 
     shutil.copytree(tmp_path / "some", tmp_path / "more")
     shutil.copytree(runs.RESULTS / "no-head", tmp_path / "more" / "peers")
     rows = speed.front(tmp_path / "more").splitlines()[2:]
-    assert rows[2].startswith("| smollm2-135m, int8 | greedy |")
+    assert rows[2].startswith("| smollm2-135m, int8 | greedy (26) |")
     assert speed.front(tmp_path / "nowhere") == runs.MISSING
 
 

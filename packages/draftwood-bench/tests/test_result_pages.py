@@ -51,7 +51,7 @@ def test_a_row_in_front_needs_plain_decoding_and_takes_the_best_peer(
     known = {"peers": run([*AUTO]), "head": run([*PLAIN, *AUTO, *PEER])}
     monkeypatch.setattr(speed, "measured", lambda name, results: known.get(name))
     (row,) = rows(speed.front())
-    assert row[:5] == ["tiny, float32", "greedy", "7", "13", "4, quick plain"]
+    assert row[:5] == ["tiny, float32", "greedy (3)", "7", "13", "4, quick plain"]
     assert (row[5][:4], row[6]) == ("1.67", "3.46")
 
 

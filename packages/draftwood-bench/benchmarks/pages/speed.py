@@ -25,7 +25,7 @@ FRONT = (  # temperature, and runs that may fill its row: the first that measure
     (1.0, ("tinyllama",)),
 )
 FRONT_HEAD = (
-    *("model", "text", "plain", "`auto`", "best peer", "`auto` over plain [95 %]"),
+    *("model", "text (prompts)", "plain", "`auto`", "best peer", "`auto` over plain [95 %]"),
     "over the peer",
 )
 HEAD = (
@@ -67,10 +67,10 @@ def _front_row(found: MeasuredRun, temperature: float) -> tuple[str, ...] | None
     model = f"{run.model}, {run.dtype}" + (f" + head{day}" if head else "")
     best = fastest_peer(summaries_at(found, temperature))
     theirs = best.end_to_end if best else None
-    text = f"T = {temperature:g}" if temperature else "greedy"
+    drawn = f"T = {temperature:g}" if temperature else "greedy"
     return (
         model,
-        text,
+        f"{drawn} ({run.prompts['count']})",
         number(plain.end_to_end, 0),
         number(own.end_to_end, 0),
         f"{theirs:.0f}, {peer_name(best)}" if best and theirs else "",
