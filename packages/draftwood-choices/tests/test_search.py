@@ -14,8 +14,15 @@ import pytest
 from command import refused, run
 from draftwood.stats import Stats
 from draftwood.text.stream import Generation
-from draftwood_choices.search import iad, plan_tree
-from draftwood_choices.search.checkers import Judgement, Pattern, Program, Schema, checker_of
+from draftwood_choices.search import iad, plan_tree, proposals
+from draftwood_choices.search.checkers import (
+    Judgement,
+    Pattern,
+    Program,
+    Schema,
+    checker_of,
+    pattern_of,
+)
 from draftwood_choices.search.lite_search import CHILDREN, StepTree, children
 from draftwood_choices.search.methods import METHODS, SearchOptions
 from draftwood_choices.search.plan_tree import plan_of
@@ -105,6 +112,20 @@ def test_patterns_and_schemas() -> None:
         checker_of("absent.py", 1.0, 1)
 
 
+def test_a_pattern_that_never_ends_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless, text = r"(?:a|a|aa)+c", "a" * 60
+    checker = checker_of(f"regex:{endless}", 0.05, 1)
+    assert checker(text) == Judgement(None, "the pattern took more than 0.05 s")
+    assert checker("aac").passed
+    monkeypatch.setattr(proposals, "LONGEST_LOOK", 0.05)
+    final = pattern_of("--final", endless)
+    assert final_answer("aac, aaac", final) == "aaac"
+    with pytest.raises(
+        ValueError, match=r"--final looked at an answer for 0\.05 s; give a simpler"
+    ):
+        final_answer(text, final)
+
+
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_children_are_those_of_the_formula(depth: int) -> None:
     for value in (0.1, 0.5, 0.9):
@@ -143,7 +164,7 @@ def test_help_tells_no_temperature_that_a_method_does_not_have() -> None:
 def test_final_answers() -> None:
     assert final_answer("It is 3, so 1,234.") == "1234"
     assert final_answer("First.\nBlue ") == "blue"
-    assert final_answer("#### a\n#### b", re.compile("#### (.)")) == "b"
+    assert final_answer("#### a\n#### b", pattern_of("--final", "#### (.)")) == "b"
 
 
 def test_paraphrases_are_left_out_and_the_bank_holds_all_words() -> None:
@@ -208,7 +229,7 @@ def test_votes_choose_and_dead_ends_lead_back_to_the_root() -> None:
 
 def test_plans_with_unknown_actions_are_left_out_and_told_in_a_line() -> None:
     assert plan_of("1) a b\n\n* c") == ["a b", "c"]
-    known = re.compile("open|take|look|eat")
+    known = pattern_of("--final", "open|take|look|eat")
     found = plan_tree.search(Written(PLANS, world), "task", SearchOptions(3, 50, known))
     assert found.details["unknown_plans"] == 1
     assert found.notes == ("1 of 3 plans are left out, as 'fly' is no known action",)

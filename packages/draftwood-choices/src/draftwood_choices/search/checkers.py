@@ -3,13 +3,14 @@
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import regex
 
 from draftwood import validation
 from draftwood.limited import run_limited
@@ -109,18 +110,26 @@ def _signal(number: int) -> str:
 class Pattern:
     """A regular expression that an answer must hold.
 
+    Args:
+        text: as ``regex`` reads it.
+        seconds: that it may take for one answer.
+
     Raises:
         ValueError: for one that is none.
     """
 
     text: str
-    pattern: "re.Pattern[str]" = field(init=False)
+    seconds: float = 10.0
+    pattern: "regex.Pattern[str]" = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", pattern_of("the checker", self.text))
 
     def __call__(self, answer: str) -> Judgement:
-        found = self.pattern.search(answer)
+        try:
+            found = self.pattern.search(answer, timeout=self.seconds)
+        except TimeoutError:
+            return Judgement(None, f"the pattern took more than {self.seconds:g} s")
         return Judgement(float(found is not None), "" if found is None else found[0][:LONGEST_NOTE])
 
 
@@ -164,11 +173,11 @@ class Schema:
         )
 
 
-def pattern_of(what: str, text: str) -> "re.Pattern[str]":
+def pattern_of(what: str, text: str) -> "regex.Pattern[str]":
     """Compile a regular expression; ValueError names what it is for."""
     try:
-        return re.compile(text, re.MULTILINE)
-    except re.error as error:
+        return regex.compile(text, regex.MULTILINE)
+    except regex.error as error:
         raise ValueError(f"{what} is no regular expression: {error}") from None
 
 
@@ -176,13 +185,13 @@ def checker_of(given: str, seconds: float, memory: int) -> Checker:
     """The checker that a user means: ``regex:PATTERN``, a file of a JSON schema, or a program.
 
     Args:
-        seconds, memory: limits of a program.
+        seconds, memory: limits of a program; the first of a pattern, too.
 
     Raises:
         ValueError: for a file that is not there, and one that is none of these.
     """
     if given.startswith("regex:"):
-        return Pattern(given.removeprefix("regex:"))
+        return Pattern(given.removeprefix("regex:"), seconds)
     path = Path(os.path.expanduser(given))
     if not path.is_file():
         raise ValueError(

@@ -1,6 +1,5 @@
 """Ways to search, by name."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -9,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from draftwood.methods.listings import CommandMethod
 
 if TYPE_CHECKING:
+    import regex
+
     from draftwood_choices.search.proposals import Proposal, Proposer
 
 SearchPromise = Literal["same as one by one", "another aim"]
@@ -26,7 +27,7 @@ class SearchOptions:
 
     answers: int = 8
     rounds: int = 1
-    pattern: "re.Pattern[str] | None" = None
+    pattern: "regex.Pattern[str] | None" = None
 
 
 @dataclass(frozen=True)

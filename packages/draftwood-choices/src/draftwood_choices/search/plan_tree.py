@@ -4,10 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, with_more
+
+if TYPE_CHECKING:
+    import regex
 
 VOTES = 20
 """Votes of the model where a step has several continuations."""
@@ -48,7 +51,7 @@ def plan_of(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def unknown_action(plan: Sequence[str], pattern: "re.Pattern[str] | None") -> str | None:
+def unknown_action(plan: Sequence[str], pattern: "regex.Pattern[str] | None") -> str | None:
     """The first action of a plan that a pattern does not know; None where it knows all."""
     if pattern is None:
         return None

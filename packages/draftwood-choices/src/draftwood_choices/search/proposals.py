@@ -11,12 +11,16 @@ from draftwood_choices.prefix_stores import prefixes_of
 from draftwood_choices.search.checkers import Checker, Judgement
 
 if TYPE_CHECKING:
+    import regex
+
     from draftwood import Generation
     from draftwood.models.model import PrefixStore
     from draftwood.text.language_model import LanguageModel
     from draftwood_choices.search.value_head import ValueHead
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+LONGEST_LOOK = 10.0
+"""Seconds that a pattern of the final answer may take for a text."""
 
 
 @dataclass(eq=False)
@@ -203,14 +207,26 @@ def proposal_of(made: "Generation") -> Proposal:
     return Proposal(made.text, made.token_ids, mean, told)
 
 
-def final_answer(text: str, pattern: "re.Pattern[str] | None" = None) -> str:
+def final_answer(text: str, pattern: "regex.Pattern[str] | None" = None) -> str:
     """Find what an answer says in the end, by which answers are compared.
 
     Args:
         pattern: its last match, or the first group of that; None takes the last number, or the
             last line where there is none.
+
+    Raises:
+        ValueError: for a pattern that takes too long.
     """
-    found = list((pattern or NUMBER).finditer(text))
+    try:
+        found = list(
+            NUMBER.finditer(text)
+            if pattern is None
+            else pattern.finditer(text, timeout=LONGEST_LOOK)
+        )
+    except TimeoutError:
+        raise ValueError(
+            f"--final looked at an answer for {LONGEST_LOOK:g} s; give a simpler pattern"
+        ) from None
     if found:
         last = found[-1]
         said = last[1] if pattern is not None and pattern.groups else last[0]
