@@ -15,7 +15,7 @@ import pytest
 
 from draftwood_bench.records import files
 from draftwood_bench.run import record_folder
-from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder, folders_of
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,19 @@ def test_folders_of_before_take_prompts_of_any_digest(folder: RecordFolder[Told]
 def test_other_weights_of_a_models_name_are_refused(
     folder: RecordFolder[Told], tmp_path: Path
 ) -> None:
-    def model(name: str, weights: bytes | None) -> Any:
-        place = tmp_path / name
-        if weights is not None:
-            place.mkdir(exist_ok=True)
-            (place / "model.safetensors").write_bytes(weights)
-        found = None if weights is None else place
-        return SimpleNamespace(name=name, calibration=SimpleNamespace(folder=found))
-
-    in_memory = model("in memory", None)
-    folder.begin({"rule": "one"}, models=[model("own", b"weights"), in_memory])
-    folder.begin({"rule": "one"}, models=[model("own", b"weights"), in_memory])
+    place = tmp_path / "own"
+    place.mkdir()
+    (place / "model.safetensors").write_bytes(b"weights")
+    lms: list[Any] = [
+        SimpleNamespace(name="own", calibration=SimpleNamespace(folder=place)),
+        SimpleNamespace(name="in memory", calibration=SimpleNamespace(folder=None)),
+    ]
+    for _ in range(2):
+        folder.begin({"rule": "one"}, models=folders_of(*lms))
     assert folder.settings() == {"rule": "one"}
+    (place / "model.safetensors").write_bytes(b"others")
     with pytest.raises(ValueError, match="a run on another model own; give another folder"):
-        folder.begin({"rule": "one"}, models=[model("own", b"others")])
+        folder.begin({"rule": "one"}, models=folders_of(*lms))
 
 
 def test_records_without_settings_do_not_go_on(folder: RecordFolder[Told]) -> None:

@@ -87,6 +87,19 @@ def test_bad_input_is_told_in_one_line(folder: str, arguments: tuple[str, ...], 
     assert told in refused("draw", *given)
 
 
+def test_a_picture_is_not_written_over_by_its_page(folder: str, tmp_path: Path) -> None:
+    place = str(tmp_path / "sheet.png")
+    told = refused("draw", "red", "--model", folder, "--output", place, "--report", place)
+    assert "cannot be picture and page at once; give --report another file" in told
+    assert not Path(place).exists()
+
+
+def test_a_name_that_leaves_no_room_for_its_picture_is_refused(folder: str) -> None:
+    told = refused("draw", " ".join(["red"] * 400), "--model", folder)
+    assert "the name has 401 tokens and its picture" in told
+    assert "in all; give a shorter name" in told
+
+
 def test_a_model_of_texts_does_not_draw(target: str) -> None:
     told = refused("draw", "red", "--model", target)
     assert "draws no pictures" in told

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from draftwood_images.training.picture_lesson import (
     settings_for,
 )
 from draftwood_images.training.run import PictureTraining
+from draftwood_images.words import words_in
 from draftwood_train.checkpoints import NAME, Checkpoint
 from small_pictures import write_png
 
@@ -106,6 +108,98 @@ def test_other_pictures_are_not_gone_on_with(folder: Path, tmp_path: Path) -> No
     with pytest.raises(ValueError, match="the training to resume had pictures of digest"):
         small(other, tmp_path / "model", steps=2, resume=True).run(silent)
     assert {each.name: each.read_bytes() for each in (tmp_path / "model").iterdir()} == before
+
+
+def test_what_else_lies_in_the_output_folder_stays(folder: Path, tmp_path: Path) -> None:
+    files = sorted(each.name for each in folder.iterdir())
+    for training in (small(folder, folder, steps=1), small(folder, folder, resume=True)):
+        for act in (partial(training.run, silent), training.store_best):
+            with pytest.raises(ValueError, match="holds something else than a model of pictures"):
+                act()
+    assert sorted(each.name for each in folder.iterdir()) == files
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(ValueError, match="is a file; name a folder"):
+        small(folder, file, steps=1).run(silent)
+
+
+def test_checkpoints_are_exported_with_their_own_words_alone(folder: Path, tmp_path: Path) -> None:
+    training = small(folder, tmp_path / "model", steps=1)
+    training.run(silent)
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in folder.iterdir():
+        shutil.copy(path, other / path.name.replace("grey", "gray"))
+    for wrong, told in (
+        (replace(training, place=other), "had pictures of digest"),
+        (replace(training, layers=2), "had layers 1, not 2"),
+    ):
+        with pytest.raises(ValueError, match=f"the training to resume {told}"):
+            wrong.store_best()
+    place = tmp_path / "model.training" / PictureLesson.name
+    stopped = Checkpoint.read(place)
+    stopped.best_head = {}  # as a Ctrl-C before the first evaluation leaves it
+    stopped.write(place)
+    with pytest.raises(ValueError, match="were judged yet; go on with --resume"):
+        training.store_best()
+
+
+def test_a_transformer_that_was_begun_is_told_before_a_codec_is_trained(
+    folder: Path, tmp_path: Path
+) -> None:
+    training = small(folder, tmp_path / "model", steps=1)
+    training.run(silent)
+    shutil.rmtree(tmp_path / "model.training" / CodecLesson.name)
+    with pytest.raises(ValueError, match=r"model\.training holds a training that was begun"):
+        training.run(silent)
+    assert not (tmp_path / "model.training" / CodecLesson.name).exists()
+
+
+def test_a_classifier_of_other_pictures_is_trained_anew(folder: Path, tmp_path: Path) -> None:
+    training = small(folder, tmp_path / "model", steps=1)
+    training.run(silent)
+    first = training.classify(silent)
+    assert training.classify(silent).bases == first.bases
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in folder.iterdir():
+        shutil.copy(path, other / path.name.replace("grey", "gray"))
+    again = replace(training, place=other).classify(silent)
+    assert {each.split()[0] for each in first.bases} == {"grey"}
+    assert {each.split()[0] for each in again.bases} == {"gray"}
+
+
+def test_a_lesson_that_is_made_longer_is_judged_by_its_own_weights(
+    folder: Path, tmp_path: Path
+) -> None:
+    pictures = scaled(read_pictures(folder), 8)
+
+    def run(steps: int, resume: bool) -> LessonRun:
+        lesson = CodecLesson(pictures, AutoencoderSizes(4, 2, 8), batch=2)
+        return LessonRun(lesson, LessonSchedule(None, steps, average=0.5), tmp_path, resume, silent)
+
+    run(4, False).run()
+    longer = run(40, True)
+    assert longer.state.averaged
+    longer._step(4 / 40)
+    assert not longer.state.averaged
+
+
+def test_new_weights_are_of_the_seed(folder: Path) -> None:
+    pictures, sizes = scaled(read_pictures(folder), 8), AutoencoderSizes(4, 2, 8)
+    drawn = [CodecLesson(pictures, sizes, seed=seed).module.decoder.last.weight for seed in (0, 1)]
+    assert not torch.equal(*drawn)
+
+
+def test_words_of_files_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    for name in ("Stra\u00dfe", "dr. no!", "e\u0301toile 1"):
+        write_png(tmp_path / f"{name}.png", 10, size=8)
+    found = {each.words for each in read_pictures(tmp_path)}
+    assert found == {("strasse",), ("dr", "no"), ("\u00e9toile",)}
+    assert found == {tuple(words_in(name)) for name in ("Stra\u00dfe", "Dr. No", "\u00e9toile")}
+    write_png(tmp_path / "!!.png", 10, size=8)
+    with pytest.raises(ValueError, match=r"!!\.png has no words; name a picture by what it"):
+        read_pictures(tmp_path)
 
 
 @pytest.mark.parametrize("hidden", [64, 128, 192, 256, 320, 576, 960])

@@ -91,6 +91,8 @@ def draw(
 
     for each in methods:
         require_method(each, inexact)
+    if output is not None and report is not None and output.resolve() == report.resolve():
+        raise ValueError(f"{output} cannot be picture and page at once; give --report another file")
     sitting = _sitting(open_drawing(model, dtype), name, given)
     seeds = range(seed or 0, (seed or 0) + count)
     try:

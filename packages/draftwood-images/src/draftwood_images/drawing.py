@@ -101,6 +101,12 @@ class Easel:
         self.drawing, self.name, self.rule = drawing, name, rule
         self.prompt = drawing.prompt(name)
         self.model: Model = drawing.guided(rule.guidance, self.prompt)
+        most, length = self.model.context_length, drawing.layout.length
+        if most is not None and len(self.prompt) + length > most:
+            raise ValueError(
+                f"the name has {len(self.prompt)} tokens and its picture {length}, but the model"
+                f" holds {most} in all; give a shorter name"
+            )
         has_lines = drawing.layout.line_end is not None
         self.constraint = Raster(drawing.layout) if has_lines else None
         bias = None if has_lines else drawing.layout.bias

@@ -18,6 +18,11 @@ def shipped_models() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(SHIPPED.glob(f"*/{SETTINGS}"))}
 
 
+def place_of(name: str) -> Path:
+    """Where the folder of a name is, if there is one."""
+    return shipped_models().get(name, Path(os.path.expanduser(name)))
+
+
 def picture_folder(name: str | Path) -> Path:
     """Find the folder of a model of pictures.
 
@@ -27,8 +32,8 @@ def picture_folder(name: str | Path) -> Path:
     Raises:
         ValueError: where it is neither.
     """
-    known, path = shipped_models(), Path(os.path.expanduser(name))
-    folder = path if isinstance(name, Path) else known.get(name, path)
+    known = shipped_models()
+    folder = name.expanduser() if isinstance(name, Path) else place_of(name)
     if not folder.is_dir():
         raise ValueError(
             f"there is no model of pictures {name}; name its folder, or one of: {', '.join(known)}"

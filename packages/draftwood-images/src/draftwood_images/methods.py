@@ -95,7 +95,9 @@ class MachineCosts:
         # the least, since nothing but other work makes a step longer
         least = [min(each.seconds for each in timed) for timed in zip(*rounds, strict=True)]
         least = [least[0], *(MARGIN * each for each in least[1:])]
-        alone, *drafting = (took / each.tokens for took, each in zip(least, rounds[0], strict=True))
+        alone, *drafting = (
+            took / max(1, each.tokens) for took, each in zip(least, rounds[0], strict=True)
+        )
         shares = [each.kept for each in rounds[0][1:]]
         return WindowCosts(
             Curve.fit(dict(zip(ways, least, strict=True))),

@@ -1,13 +1,11 @@
 """Models that draw, by name or folder: this package's own, and those of Transformers."""
 
-import os
-from pathlib import Path
 from typing import Literal
 
 from draftwood.optional import backend
 from draftwood.storage.weights import settings_or_none
 from draftwood_images.drawing_model import DrawingModel
-from draftwood_images.folder import load_picture_model, picture_folder, shipped_models
+from draftwood_images.folder import load_picture_model, picture_folder, place_of
 from draftwood_images.picture_model import SETTINGS
 
 Dtype = Literal["int8", "bfloat16", "float32"]
@@ -27,8 +25,8 @@ def open_drawing(name: str, dtype: Dtype | None = None) -> DrawingModel:
         ValueError: for a model that draws no pictures, and a type that it cannot have.
         ModuleNotFoundError: where a model needs PyTorch, with the command that installs it.
     """
-    folder = Path(os.path.expanduser(name))
-    if name in shipped_models() or (folder / SETTINGS).is_file():
+    folder = place_of(name)
+    if (folder / SETTINGS).is_file():
         return DrawingModel.of(name, load_picture_model(name, dtype or "int8"))
     if not folder.is_dir():
         picture_folder(name)  # says what there is

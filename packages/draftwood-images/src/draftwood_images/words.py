@@ -1,6 +1,7 @@
 """Names of pictures in a model's words."""
 
 from difflib import get_close_matches
+from unicodedata import normalize
 
 from draftwood_images.picture_model import PictureSettings
 
@@ -9,8 +10,8 @@ OUTER = ".,:;!?()[]\"'\u201c\u201d\u2019"
 
 
 def words_in(name: str) -> list[str]:
-    """Words of a name, in lower case and without what stands around them."""
-    parts = (each.strip(OUTER) for each in name.casefold().split())
+    """Words of a name, in lower case, composed, and without what stands around them."""
+    parts = (each.strip(OUTER) for each in normalize("NFC", name).casefold().split())
     return [each for each in parts if each]
 
 

@@ -1,7 +1,7 @@
 """Folders of records of other packages' protocols: a run that was stopped goes on there."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
@@ -77,7 +77,7 @@ class RecordFolder(Generic[Record]):
         self,
         settings: Mapping[str, Any],
         prompts: Mapping[str, Any] | None = None,
-        models: "Iterable[LanguageModel]" = (),
+        models: Mapping[str, Path | None] | None = None,
     ) -> None:
         """Hold a run of these settings from now on, and that this commit measures it.
 
@@ -85,7 +85,7 @@ class RecordFolder(Generic[Record]):
 
         Args:
             prompts: by name; others may come later.
-            models: that take part.
+            models: folders of those that take part, by name; None for one of no folder.
 
         Raises:
             OSError: where another process writes the folder, or the disk refuses.
@@ -112,7 +112,7 @@ class RecordFolder(Generic[Record]):
         beside = {
             COMMITS: list(dict.fromkeys([*told.get(COMMITS, []), commit()])),
             PROMPTS: self._same("prompt", told.get(PROMPTS, {}), asked),
-            MODELS: self._same("model", told.get(MODELS, {}), _weights(models)),
+            MODELS: self._same("model", told.get(MODELS, {}), _weights(models or {})),
         }
         write_whole(
             self._settings_file,
@@ -183,8 +183,12 @@ class RecordFolder(Generic[Record]):
         return [record for record, _ in read_lines(self.file, content, make)]
 
 
-def _weights(models: "Iterable[LanguageModel]") -> dict[str, str]:
+def folders_of(*models: "LanguageModel") -> dict[str, Path | None]:
+    """Folders of models' weights by name, as ``begin`` takes them."""
+    return {each.name: each.calibration.folder for each in models}
+
+
+def _weights(models: Mapping[str, Path | None]) -> dict[str, str]:
     """Digests of models' weights by name, as far as they came from folders."""
-    folders = {each.name: each.calibration.folder for each in models}
-    found = {name: folder and WeightsFolder(folder).digest for name, folder in folders.items()}
+    found = {name: folder and WeightsFolder(folder).digest for name, folder in models.items()}
     return {name: digest[:16] for name, digest in found.items() if digest}

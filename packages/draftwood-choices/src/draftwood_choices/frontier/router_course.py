@@ -10,7 +10,7 @@ from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
 from draftwood.together import results_together
 from draftwood_bench.plan.prompt import Prompt
-from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder, folders_of
 from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.rules.step_router import StepWeights
 from draftwood_choices.collaboration.teaching import RouterTeacher, trained
@@ -71,7 +71,7 @@ class RouterCourse:
         cure = f"delete {folder} to begin again"
         records = RecordFolder(folder, PROTOCOL, TaughtText, cure)
         asked = {each.id: each for each in self.prompts}
-        records.begin(self._settings(), asked, (self.leader, self.follower))
+        records.begin(self._settings(), asked, folders_of(self.leader, self.follower))
         known = {each.prompt: each for each in records.read()}
         waiting = iter(track([each for each in self.prompts if each.id not in known]))
 

@@ -13,7 +13,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood.together import results_together
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.quality import quality, read_behind
-from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder, folders_of
 from draftwood_choices.asking import asked_of
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
@@ -70,7 +70,7 @@ class Frontier:
             ValueError: for a folder of other settings.
         """
         asked = {each.id: each for each in self.prompts}
-        self._records.begin(settings, asked, (self.leader, self.follower))
+        self._records.begin(settings, asked, folders_of(self.leader, self.follower))
         records = self._records.read()
         alone = {f"{name} alone": rule for name, rule in ALONE.items()}
         records += self._measure({**alone, **self.rules}, records)

@@ -49,7 +49,7 @@ def value(
       draftwood train value my-head --model qwen2.5-coder-0.5b --prompts gsm8k --limit 300
     """
     from draftwood_bench.plan.prompts import load_prompts
-    from draftwood_bench.run.record_folder import RecordFolder
+    from draftwood_bench.run.record_folder import RecordFolder, folders_of
     from draftwood_choices.asking import asked_of
     from draftwood_choices.search.proposals import Proposer
     from draftwood_choices.search.value_head import read_layers
@@ -75,7 +75,7 @@ def value(
             **{"prompts": prompts, "answers": answers, **decoding},
         },
         chosen,
-        [lm],
+        folders_of(lm),
     )
     asked = {name: asked_of(each, lm) for name, each in chosen.items()}
     written = write_answers(

@@ -9,7 +9,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.quality import score
-from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder, folders_of
 from draftwood_choices.asking import asked_of
 from draftwood_choices.search.checkers import Checker, Judgement
 from draftwood_choices.search.methods import SearchMethod, SearchOptions, Solution
@@ -149,7 +149,7 @@ class Solving:
             is_right(prompt, "")
             judge_for(prompt, self.judge)
         folder = RecordFolder(self.folder, PROTOCOL, SolvedRecord)
-        folder.begin(settings, {each.id: each for each in self.prompts}, [self.lm])
+        folder.begin(settings, {each.id: each for each in self.prompts}, folders_of(self.lm))
         records = folder.read()
         for record in self._measure({(each.point, each.prompt) for each in records}):
             folder.append(record)

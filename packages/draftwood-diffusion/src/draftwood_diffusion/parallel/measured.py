@@ -10,7 +10,7 @@ import numpy as np
 from draftwood.sampling_params import SamplingParams
 from draftwood_bench.records.statistics import Estimate, difference
 from draftwood_bench.run.quality import log_likelihood, read_behind
-from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_bench.run.record_folder import RecordFolder, folders_of
 from draftwood_diffusion.generating import Writing
 from draftwood_diffusion.lists.tasks import BREAK, exercises
 from draftwood_diffusion.unmasking import parse
@@ -129,8 +129,9 @@ class Measured:
         kept, records = None, list[TextRecord]()
         if self.folder is not None:
             kept = RecordFolder(self.folder, PROTOCOL, TextRecord, "give another --output")
-            models = [each for each in (self.lm, self.judge) if each is not None]
-            kept.begin(told, {each.name: each.text for each in self.prompts}, models)
+            models = [self.lm] if self.judge is None else [self.lm, self.judge]
+            texts = {each.name: each.text for each in self.prompts}
+            kept.begin(told, texts, folders_of(*models))
             records = kept.read()
         known = {(each.method, each.prompt): each for each in records}
         for number, asked in enumerate(self.prompts):

@@ -14,6 +14,7 @@ from draftwood_bench.run.record_folder import RecordFolder
 from draftwood_images.codec import Pixels
 from draftwood_images.drawing import DrawingRule, DrawnPicture, Easel
 from draftwood_images.drawing_model import DrawingModel
+from draftwood_images.folder import place_of
 from draftwood_images.methods import MachineCosts, WindowKnobs, picture_method
 from draftwood_images.sheet import on_white, png_of
 
@@ -159,7 +160,8 @@ class PictureRun:
             {
                 **{"model": self.drawing.name, "names": list(self.names), "seeds": self.seeds},
                 **{PLACES: asdict(self.drawing.layout.places), **settings},
-            }
+            },
+            models={self.drawing.name: place_of(self.drawing.name)},
         )
         records = self._records.read()
         for _ in records:

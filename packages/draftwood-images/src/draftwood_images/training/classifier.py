@@ -126,8 +126,8 @@ class ClassifierLesson:
 
     name = "classifier"
 
-    def __init__(self, pictures: PictureSet, codec: Codec, batch: int = 128) -> None:
-        torch.manual_seed(0)
+    def __init__(self, pictures: PictureSet, codec: Codec, batch: int = 128, seed: int = 0) -> None:
+        torch.manual_seed(seed)
         self._pictures, self._batch = pictures, batch
         self.bases = tuple(sorted(set(pictures.bases)))
         index = {base: at for at, base in enumerate(self.bases)}

@@ -25,12 +25,15 @@ class CodecLesson:
 
     Args:
         batch: pictures.
+        seed: of new weights.
     """
 
     name = "autoencoder"
 
-    def __init__(self, pictures: PictureSet, sizes: AutoencoderSizes, batch: int = 64) -> None:
-        torch.manual_seed(0)
+    def __init__(
+        self, pictures: PictureSet, sizes: AutoencoderSizes, batch: int = 64, seed: int = 0
+    ) -> None:
+        torch.manual_seed(seed)
         self.module = Autoencoder(sizes)
         self.facts: Mapping[str, Any] = {**asdict(sizes), "batch": batch}
         self._batch = batch

@@ -137,7 +137,8 @@ class LessonRun:
                     shown = now
                     self._show(loss)
                 if 0 < schedule.judge_seconds < state.seconds - state.judged_at:
-                    self._judge()
+                    with uninterrupted():
+                        self._judge()
                     if schedule.patience and state.since_best >= schedule.patience:
                         break
                 if now - saved > 60 * schedule.checkpoint_minutes:
@@ -146,9 +147,10 @@ class LessonRun:
         except KeyboardInterrupt:
             self.save()
             raise
-        if not state.history or state.history[-1]["step"] != state.step:
-            self._judge()
-        self.save()
+        with uninterrupted():
+            if not state.history or state.history[-1]["step"] != state.step:
+                self._judge()
+            self.save()
         self.lesson.module.load_state_dict(state.best_head)
         return state
 
@@ -172,6 +174,8 @@ class LessonRun:
         self.state.step += 1
         if progress >= 1 - self.schedule.average:
             average(self.state, self.lesson.module)
+        else:  # a lesson that was made longer has left its end
+            self.state.averaged, self.state.averaged_steps = {}, 0
         return value
 
     def _judge(self) -> None:

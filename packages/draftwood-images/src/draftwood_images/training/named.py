@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from PIL import Image
 
+from draftwood_images.words import words_in
+
 HELD_OUT = 0.1
 """Share of the bases that is held out."""
 CLASSES = 20
@@ -128,15 +130,17 @@ def read_pictures(place: Path) -> list[NamedPicture]:
     A number at a name's end, behind a space, hyphen or underscore, only tells files apart.
 
     Raises:
-        ValueError: for a folder without pictures.
+        ValueError: for a folder without pictures, and a file whose name tells nothing.
     """
     files = sorted(place.glob("*.png"))
     if not files:
         raise ValueError(f"{place} has no PNG files; name a folder with some, or a font")
     found = []
     for file in files:
-        words = file.stem.lower().replace("-", " ").replace("_", " ").split()
+        words = words_in(file.stem.replace("-", " ").replace("_", " "))
         if len(words) > 1 and words[-1].isdigit():
             words.pop()
+        if not words:
+            raise ValueError(f"the name of {file} has no words; name a picture by what it shows")
         found.append(NamedPicture(tuple(words), " ".join(words), file.read_bytes(), file.name))
     return found

@@ -59,6 +59,7 @@ class PictureLesson:
     Args:
         batch: pictures.
         changes: whether to show pictures shifted and mirrored as well.
+        seed: of new weights.
     """
 
     name = "transformer"
@@ -71,8 +72,9 @@ class PictureLesson:
         sizes: TransformerSizes,
         batch: int = 32,
         changes: bool = True,
+        seed: int = 0,
     ) -> None:
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         self.module = PictureTransformer(sizes)
         self.facts: Mapping[str, Any] = {**sizes.facts, "batch": batch, "changes": changes}
         self.settings, self._codes = settings, codes

@@ -1,13 +1,17 @@
 """Train a model of pictures: the codec, then the transformer."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from draftwood_images.codec import GreyCodec, LearnedCodec, read_codec
+import numpy as np
+
+from draftwood_images.codec import Codec, GreyCodec, LearnedCodec, read_codec
 from draftwood_images.folder import picture_folder
-from draftwood_images.picture_model import PictureSettings
+from draftwood_images.picture_model import SETTINGS, PictureSettings
 from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes
 from draftwood_images.training.classifier import Classifier, ClassifierLesson
 from draftwood_images.training.codec_lesson import CodecLesson
@@ -19,6 +23,7 @@ from draftwood_images.training.picture_lesson import Codes, PictureLesson, setti
 from draftwood_images.training.transformer import PictureTransformer, TransformerSizes
 from draftwood_train.checkpoints import NAME, Checkpoint
 from draftwood_train.optimisers import Rates
+from draftwood_train.places import require_output
 
 CODEC_SHARE = 1 / 6
 """Share of the minutes that the autoencoder has."""
@@ -99,6 +104,7 @@ class PictureTraining:
             ValueError: for pictures that cannot be learnt from, and checkpoints of others.
             OSError: where the disk refuses.
         """
+        self._require_place()
         begun = self.resume and (self.folder / PictureLesson.name / NAME).is_file()
         # a transformer that was begun knows these codes alone, however many minutes are added
         autoencoder, figures = self._stored_codec() if begun else self._codec(say)
@@ -109,20 +115,42 @@ class PictureTraining:
 
     def store_best(self) -> dict[str, dict[str, float]]:
         """Write the model from the checkpoints as they are, while training goes on."""
+        self._require_output()
         autoencoder, figures = self._stored_codec()
-        state = Checkpoint.read(self.folder / PictureLesson.name)
-        transformer = PictureTransformer(self._sizes)
-        transformer.load_state_dict(state.best_head)
+        lesson = self._lesson(autoencoder)
+        state = self._stored(lesson.name, lesson.facts)
+        lesson.module.load_state_dict(state.best_head)
         figures |= {"transformer": _best(state)}
-        self._store(transformer, autoencoder, figures)
+        self._store(lesson.module, autoencoder, figures)
         return figures
+
+    def _require_output(self) -> None:
+        """Refuse an output folder that holds something else than a model of pictures."""
+        require_output(self.output, SETTINGS, "a model of pictures")
+
+    def _require_place(self) -> None:
+        """Refuse what is taken, before anything is trained."""
+        self._require_output()
+        lessons = (CodecLesson.name, PictureLesson.name)
+        if not self.resume and any((self.folder / each / NAME).is_file() for each in lessons):
+            raise ValueError(
+                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
+            )
 
     def classify(self, say: Say) -> Classifier:
         """Train a classifier of the pictures, or go on; it lies beside the checkpoints.
 
         It sees them as they are and as the codec of the folder ``output`` paints them.
         """
-        lesson = ClassifierLesson(self.pictures, read_codec(picture_folder(self.output)))
+        codec = read_codec(picture_folder(self.output))
+        lesson = ClassifierLesson(self.pictures, codec, seed=self.seed)
+        bases = hashlib.sha256(repr(self.pictures.bases).encode()).hexdigest()[:12]
+        lesson.facts = {**lesson.facts, **self._seen, "codec": _mark(codec), "bases": bases}
+        before = self.folder / lesson.name
+        if (before / NAME).is_file():
+            known = Checkpoint.read(before).settings
+            if any(known.get(name, each) != each for name, each in lesson.facts.items()):
+                (before / NAME).unlink()  # it learnt other pictures, or another codec's
         steps = self.steps or CLASSIFIER_STEPS
         own = LessonSchedule(None, steps, CLASSIFIER_RATES, judge_seconds=0, seed=self.seed)
         LessonRun(lesson, own, self.folder, True, say).run()
@@ -133,28 +161,39 @@ class PictureTraining:
     def _codec(self, say: Say) -> tuple[Autoencoder | None, dict[str, dict[str, float]]]:
         if self.patch == 1:
             return None, {}
-        lesson = CodecLesson(self.pictures, self._codec_sizes)
+        lesson = CodecLesson(self.pictures, self._codec_sizes, seed=self.seed)
+        lesson.facts = {**lesson.facts, **self._seen}
         state = self._learn(lesson, CODEC_SHARE, CODEC_RATES, say)
         return lesson.module, {"autoencoder": _best(state)}
 
     def _stored_codec(self) -> tuple[Autoencoder | None, dict[str, dict[str, float]]]:
         if self.patch == 1:
             return None, {}
-        state = Checkpoint.read(self.folder / CodecLesson.name)
-        state.require({**state.settings, **asdict(self._codec_sizes)}, {})
+        state = self._stored(CodecLesson.name, {**asdict(self._codec_sizes), **self._seen})
         autoencoder = Autoencoder(self._codec_sizes)
         autoencoder.load_state_dict(state.best_head)
         return autoencoder, {"autoencoder": _best(state)}
+
+    def _stored(self, name: str, facts: Mapping[str, Any]) -> Checkpoint:
+        """Checkpoint of a lesson of these facts, whose best weights were judged."""
+        state = Checkpoint.read(self.folder / name)
+        state.require({**state.settings, **facts}, facts)
+        if not state.best_head:
+            raise ValueError(
+                f"no weights in {self.folder / name} were judged yet; go on with --resume"
+            )
+        return state
 
     @property
     def _codec_sizes(self) -> AutoencoderSizes:
         return AutoencoderSizes(self.patch, self.grid, self.codes)
 
     @cached_property
-    def _pictures_digest(self) -> str:
+    def _seen(self) -> dict[str, str]:
+        """Tells the pictures from others."""
         told = hashlib.sha256(repr(self.pictures.words).encode())
         told.update(self.pictures.pixels.tobytes())
-        return f"of digest {told.hexdigest()[:12]}"
+        return {"pictures": f"of digest {told.hexdigest()[:12]}"}
 
     @property
     def _sizes(self) -> TransformerSizes:
@@ -175,15 +214,16 @@ class PictureTraining:
     def _lesson(self, autoencoder: Autoencoder | None) -> PictureLesson:
         codes = Codes(autoencoder, self.codes)
         lesson = PictureLesson(
-            self.pictures, codes, self.settings, self._sizes, self.batch, self.patch > 1
+            *(self.pictures, codes, self.settings, self._sizes),
+            *(self.batch, self.patch > 1, self.seed),
         )
-        lesson.facts = {**lesson.facts, "codec": _digest(autoencoder)}
+        codec = None if autoencoder is None else autoencoder.codec()
+        lesson.facts = {**lesson.facts, **self._seen, "codec": _mark(codec)}
         return lesson
 
     def _learn(
         self, lesson: CodecLesson | PictureLesson, share: float, rates: Rates, say: Say
     ) -> Checkpoint:
-        lesson.facts = {**lesson.facts, "pictures": self._pictures_digest}
         minutes = None if self.minutes is None else share * self.minutes
         average = 0.02 if isinstance(lesson, CodecLesson) else 0.05
         own = LessonSchedule(minutes, self.steps, rates, average=average, seed=self.seed)
@@ -211,8 +251,8 @@ def _best(state: Checkpoint) -> dict[str, float]:
     return {**row, "minutes": state.seconds / 60}
 
 
-def _digest(autoencoder: Autoencoder | None) -> str:
+def _mark(codec: Codec | None) -> str:
     """Mark of a codec, for which codes are meant."""
-    if autoencoder is None:
+    if codec is None or isinstance(codec, GreyCodec):
         return "grey levels"
-    return hashlib.sha256(autoencoder.vectors.numpy().tobytes()).hexdigest()[:12]
+    return hashlib.sha256(np.ascontiguousarray(codec.vectors).tobytes()).hexdigest()[:12]
