@@ -151,7 +151,7 @@ def test_texts_are_as_likely_as_transformers_finds_them(tmp_path: Path) -> None:
 
 def test_texts_of_kept_tokens_are_split_as_before(tmp_path: Path) -> None:
     told = tokenizer_told()
-    cut = cut_vocabulary(told, [1, 10])  # <s> and abcd, which ab and cd make
+    cut = cut_vocabulary(told, [1, 10], 12)  # <s> and abcd, which ab and cd make
     kept = [name for name, n in told["model"]["vocab"].items() if n in cut.kept]  # type: ignore[index]
     assert kept == ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "e", "ab", "cd", "abcd"]
     assert (cut.mask_token, cut.size) == (11, 12)
@@ -166,7 +166,7 @@ def test_texts_of_kept_tokens_are_split_as_before(tmp_path: Path) -> None:
     assert whole_vocabulary(told, 12).size == 13
     assert numbers.tolist() == [*range(11), -1]
     with pytest.raises(ValueError, match=r"not Unigram; keep all tokens with --whole-vocabulary"):
-        cut_vocabulary({**told, "model": {"type": "Unigram"}}, [])
+        cut_vocabulary({**told, "model": {"type": "Unigram"}}, [], 12)
 
 
 def test_blocks_of_8_bits_round_by_their_own_scale() -> None:
@@ -289,7 +289,7 @@ def test_texts_are_the_same_from_the_same_seed(tmp_path: Path) -> None:
 
 def test_a_vocabulary_is_begun_with_the_mean_for_the_mask(tmp_path: Path) -> None:
     model: LlamaForCausalLM = write_model(tmp_path / "model")
-    begin_folder(tmp_path / "model", cut_vocabulary(tokenizer_told(), [10]), tmp_path / "begun")
+    begin_folder(tmp_path / "model", cut_vocabulary(tokenizer_told(), [10], 12), tmp_path / "begun")
     table = read_weights(tmp_path / "begun")["model.embed_tokens.weight"]
     own = model.model.embed_tokens.weight.detach().numpy()[[*range(11)]]
     np.testing.assert_array_equal(table[:-1], own)

@@ -38,7 +38,7 @@ def byte_level(**more: Any) -> dict[str, Any]:
 def test_a_cut_vocabulary_of_bytes_spells_what_its_texts_did_not_hold(
     more: dict[str, Any], tmp_path: Path
 ) -> None:
-    cut = cut_vocabulary(byte_level(**more), [10])
+    cut = cut_vocabulary(byte_level(**more), [10], 1000)
     assert cut.size == 3 + 256 + 3 + 1  # special tokens, letters, ab, cd and abcd, the mask
     (tmp_path / "tokenizer.json").write_text(json.dumps(cut.tokenizer))
     text = "abcd naïve 今 😀 \x7f"
@@ -48,7 +48,7 @@ def test_a_cut_vocabulary_of_bytes_spells_what_its_texts_did_not_hold(
 
 
 def test_letters_of_bytes_are_none_where_a_tokenizer_reads_characters() -> None:
-    assert cut_vocabulary(byte_level(), [10]).size < 3 + 256
+    assert cut_vocabulary(byte_level(), [10], 1000).size < 3 + 256
 
 
 def test_a_template_among_other_processors_has_the_numbers_now(tmp_path: Path) -> None:
@@ -57,6 +57,6 @@ def test_a_template_among_other_processors_has_the_numbers_now(tmp_path: Path) -
     words["<s>"], words["ea"] = words["ea"], 1  # the begin token is the last one
     told["added_tokens"][1]["id"] = told["post_processor"]["special_tokens"]["<s>"]["ids"][0] = 11
     told["post_processor"] = {"type": "Sequence", "processors": [BYTES, told["post_processor"]]}
-    cut = cut_vocabulary(told, [])
+    cut = cut_vocabulary(told, [], 1000)
     (tmp_path / "tokenizer.json").write_text(json.dumps(cut.tokenizer))
     assert encode_text(open_tokenizer(tmp_path), "") == [cut.kept.index(11)]

@@ -150,7 +150,7 @@ def test_what_is_taught_is_the_teacher_behind_the_same_beginning(
 
 def test_a_teacher_speaks_the_vocabulary_that_is_trained(tmp_path: Path) -> None:
     model = write_model(tmp_path)
-    cut = cut_vocabulary(tokenizer_told(), [11])  # "ea" stays, at another number; "ab" goes
+    cut = cut_vocabulary(tokenizer_told(), [11], 12)  # "ea" stays, at another number; "ab" goes
     numbers = numbers_between(tokenizer_told(), cut.tokenizer)
     assert numbers[11] not in (-1, 11)
     teacher = Teacher(read_source(tmp_path), numbers, cut.size)

@@ -1,19 +1,27 @@
 """Places that trainings write their models to."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 
-def require_output(folder: Path, mark: str, what: str) -> None:
-    """Refuse an output folder that holds something else than a training would replace.
+def require_output(
+    folder: Path, is_one: Callable[[Path], bool], what: str, goes_on: bool = False
+) -> None:
+    """Refuse an output folder that holds what a training should not replace.
 
     Args:
-        mark: a file that such a folder has.
-        what: it would hold.
+        is_one: whether a folder holds a model of the kind that is trained.
+        what: such a model is called.
+        goes_on: whether it is this training's own.
 
     Raises:
         ValueError: for such a folder, and for a file.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; name a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / mark).is_file():
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not is_one(folder):
         raise ValueError(f"{folder} holds something else than {what}; name another folder")
+    if not goes_on:
+        raise ValueError(f"there is {what} in {folder} already; name a new folder, or delete it")

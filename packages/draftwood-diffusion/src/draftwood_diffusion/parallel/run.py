@@ -61,6 +61,9 @@ class Parallel:
     def run(self) -> Iterator[Cell]:
         """Measure each method on each task, task by task."""
         parsed = {name: parse(name) for name in self.methods}
+        for name, method in parsed.items():
+            if method.reuse.keeps_prefix:
+                raise ValueError(f"{name} keeps keys, which lists have not; name a --model as well")
         # all are made before any is measured, as a task may be refused
         made = [exercises(task, self.items, self.count, self.seed) for task in self.tasks]
         for task, found in zip(self.tasks, made, strict=True):

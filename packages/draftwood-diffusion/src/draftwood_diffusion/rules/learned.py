@@ -82,7 +82,7 @@ class Filter:
         if count > size:
             raise ValueError(
                 f"the filter reads blocks of at most {size} places, got {count}; give"
-                f" --block-length {size}, or train one for such blocks"
+                f" --block-length {size} and no whole blocks, or train one for such blocks"
             )
         given = np.concatenate([confidence, np.ones(size - count)])
         with np.errstate(over="ignore"):

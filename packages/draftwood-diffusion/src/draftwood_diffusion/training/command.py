@@ -50,9 +50,9 @@ def _count(context: click.Context, parameter: click.Parameter, value: str) -> in
 )
 @click.option(
     "--shifted/--unshifted",
-    default=True,
-    show_default=True,
-    help="Predict a place from the row before it, or from its own.",
+    default=None,
+    help="Predict a place from the row before it, or from its own.  [default: as MODEL does, and"
+    " shifted where it predicts the next token]",
 )
 @click.option("--next-token", type=options.NumberRange(0), default=1.0, show_default=True)
 @click.option("--masked", type=options.NumberRange(0), default=0.3, show_default=True)
@@ -120,7 +120,7 @@ def diffusion(model: str, output_folder: Path, as_json: bool, **given: Any) -> N
     from draftwood_diffusion.training.stage import Stage
 
     def settings(mask_token: int) -> "ConversionSettings":
-        return _settings(mask_token, given)
+        return _settings(mask_token, {**given, "shifted": shifted})
 
     stage = Stage(
         model,
@@ -135,6 +135,7 @@ def diffusion(model: str, output_folder: Path, as_json: bool, **given: Any) -> N
         resume=given["resume"],
         seed=given["seed"],
     )
+    shifted = stage.is_shifted if given["shifted"] is None else given["shifted"]
     say = (lambda line: None) if as_json else (lambda line: notes().print(line, soft_wrap=True))
     state = stage.run(settings, say).state
     figures = state.history[-1]

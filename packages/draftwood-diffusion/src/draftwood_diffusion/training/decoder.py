@@ -49,8 +49,9 @@ class DecoderSizes:
             )
         heads = config["num_attention_heads"]
         rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+        rope_type = rope.get("rope_type", rope.get("type", "default"))
         lacking = {
-            "scaled rotary embeddings": rope.get("rope_type", "default") != "default",
+            "scaled rotary embeddings": rope_type != "default",
             "another activation than silu": config.get("hidden_act", "silu") != "silu",
             "biases in its network or behind its attention": config.get("mlp_bias")
             or (kind == "llama" and config.get("attention_bias")),

@@ -103,8 +103,10 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
 def _renumbered(settings: Mapping[str, Any], now: Mapping[int, int]) -> dict[str, Any]:
     """Settings whose special tokens have their new numbers."""
 
-    def numbered(token: Any) -> Any:
-        return [now[each] for each in token] if isinstance(token, list) else now[token]
+    def numbered(told: Any) -> Any:
+        if isinstance(told, list):
+            return [now[each] for each in told if each in now]
+        return now.get(told)
 
-    found = {name: numbered(settings[name]) for name in TOKENS if settings.get(name) is not None}
-    return {**settings, **found}
+    # a number of no token, as -1, has none now
+    return {name: numbered(each) if name in TOKENS else each for name, each in settings.items()}

@@ -101,6 +101,15 @@ class ConversionSettings:
             least = "two tokens where outputs are shifted" if self.shifted else "one token"
             raise ValueError(f"blocks have at least {least}, got lengths {list(self.blocks)}")
 
+    def require_rows(self, places: int) -> None:
+        """Refuse rows of so many tokens where a block does not fit."""
+        longest = max(self.blocks)
+        if 2 * longest > places:
+            raise ValueError(
+                f"a block of {longest} needs rows of {2 * longest} tokens, the rows have {places};"
+                " name shorter --blocks"
+            )
+
     def told(self) -> dict[str, Any]:
         """Settings that a resumed stage must share with its beginning."""
         free = ("rates", "checkpoint_minutes", "judge_minutes", "judged_rows")
@@ -131,12 +140,7 @@ class Conversion:
         say: Say = lambda line: None,
         teacher: Teacher | None = None,
     ) -> None:
-        places = rows.train.shape[1]
-        if 2 * max(settings.blocks) > places:
-            raise ValueError(
-                f"a block of {max(settings.blocks)} needs rows of {2 * max(settings.blocks)}"
-                f" tokens, the rows have {places}; name shorter --blocks"
-            )
+        settings.require_rows(rows.train.shape[1])
         self.decoder, self.rows, self.settings = decoder, rows, settings
         self.folder, self.say, self.teacher = folder, say, teacher
         self.before = deepcopy(decoder) if settings.units else decoder
@@ -149,7 +153,7 @@ class Conversion:
             self._restore(Checkpoint.read(folder))
 
     def run(self) -> None:
-        """Train to the end of the stage, or until Ctrl-C; the last checkpoint holds it.
+        """Train to the end of the stage, or until Ctrl-C, which writes a checkpoint first.
 
         Raises:
             ValueError: where the loss is no number; a checkpoint that there is is good.
@@ -167,14 +171,18 @@ class Conversion:
                     self._show(figures)
                     shown = now
                 if state.seconds - state.judged_at >= 60 * self.settings.judge_minutes:
-                    self.judge()
+                    with uninterrupted():
+                        self.judge()
                 if now - saved > 60 * self.settings.checkpoint_minutes:
                     self.save()
                     saved = now
         except KeyboardInterrupt:
+            self.save()
             self.say("stopped; the same command with --resume goes on here")
-        self.judge()
-        self.save()
+            raise
+        with uninterrupted():
+            self.judge()
+            self.save()
 
     @property
     def progress(self) -> float:

@@ -36,12 +36,14 @@ class OwnTexts:
         model: its name, as it was loaded.
         longest: most tokens of a text, with the token that begins it.
         seed: text number n is drawn with seed + n.
+        weights: that tell the model from others of its name; None where nobody says.
     """
 
     folder: Path
     model: str
     longest: int
     seed: int = 0
+    weights: str | None = None
 
     @property
     def held(self) -> list[Path]:
@@ -62,7 +64,8 @@ class OwnTexts:
         Raises:
             ValueError: naming what differs.
         """
-        told = {name: each for name, each in asdict(self).items() if name != "folder"}
+        own = {name: each for name, each in asdict(self).items() if name != "folder"}
+        told = {name: each for name, each in own.items() if each is not None}
         require_same(self.folder / TOLD, told)
 
     def write(self, lm: "LanguageModel", tokens: int, at_once: int = 64) -> Iterator[int]:

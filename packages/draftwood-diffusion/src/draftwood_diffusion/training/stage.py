@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 
 from draftwood.loading import hub
+from draftwood.loading.weights import WeightsFolder
 from draftwood.storage.weights import read_settings
 from draftwood.text.language_model import load
 from draftwood_diffusion.masked_model import DiffusionSettings
@@ -34,6 +35,7 @@ from draftwood_diffusion.training.vocabulary import (
     whole_vocabulary,
 )
 from draftwood_train.checkpoints import NAME
+from draftwood_train.places import require_output
 
 Say = Callable[[str], None]
 FIRST_TEXTS = 250_000
@@ -41,6 +43,7 @@ FIRST_TEXTS = 250_000
 USED = 2
 """Times that a token stands in these texts to be kept."""
 HELD_OUT = 64
+TOLD, CONVERTED = "stage.json", "a converted model"
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class Stage:
             ValueError: for a model that cannot be converted, and a stage that was begun before.
         """
         self._require_free()
+        self._require_fit(settings(0))
         begun = self._begun(say)
         told = read_settings(begun / "config.json")
         chosen = settings(self._mask_token(begun))
@@ -129,7 +133,36 @@ class Stage:
             numbers = self._numbers(begun)
         return TextRows.of(texts.held, self.places, HELD_OUT, numbers, self.seed)
 
+    @property
+    def is_shifted(self) -> bool:
+        """True if a place is predicted from the row before it: so it is learnt, unless the model
+        has learnt it otherwise.
+        """
+        known = settings_of(self._source)
+        return known is None or known.shifted
+
+    @property
+    def _source(self) -> Path:
+        return hub.folder_of(self.model)
+
+    def _require_fit(self, chosen: ConversionSettings) -> None:
+        """Refuse settings that the model cannot have, before texts are written."""
+        chosen.require_rows(self.places)
+        if settings_of(self._source) is not None and chosen.shifted != self.is_shifted:
+            one, other = ("unshifted", "shifted") if chosen.shifted else ("shifted", "unshifted")
+            raise ValueError(f"{self.model} has {one} outputs; leave out --{other}")
+        longest = read_settings(self._source / "config.json").get("max_position_embeddings")
+        if longest is not None and longest < self.places:
+            raise ValueError(
+                f"{self.model} reads {longest} tokens, and rows have {self.places}; give --places"
+                f" {longest}, or less"
+            )
+
     def _require_free(self) -> None:
+        goes_on = (self.folder / TOLD).is_file() and self.output.resolve() != self._source.resolve()
+        require_output(
+            self.output, lambda folder: settings_of(folder) is not None, CONVERTED, goes_on
+        )
         if not self.resume and (self.folder / NAME).is_file():
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
@@ -137,13 +170,14 @@ class Stage:
 
     def _begun(self, say: Say) -> Path:
         """The model before training, with the mask among its tokens."""
-        folder, source = self.folder / "begun", hub.folder_of(self.model)
-        path = self.folder / "stage.json"
+        folder, source = self.folder / "begun", self._source
+        path = self.folder / TOLD
         DecoderSizes.of(read_settings(source / "config.json"))  # a model refused notes nothing
         if not path.is_file():
             beginning(load(self.writer or self.model, method="plain"))  # nor does a writer
         whole = "all" if self.whole else "those in use"
-        stage, rows = {"model": self.model, "tokens kept": whole}, {"tokens": self.tokens}
+        rows = {"tokens": self.tokens}
+        stage = {"model": self.model, "weights": _digest(source), "tokens kept": whole}
         require_same(path, stage)
         if (self.folder / NAME).is_file():
             require_same(path, rows)  # with more texts, rows held out would be trained on
@@ -155,8 +189,8 @@ class Stage:
             begin_again(source, folder)
             return folder
         told = read_tokenizer(source)
+        size = int(read_settings(source / "config.json")["vocab_size"])
         if self.whole:
-            size = int(read_settings(source / "config.json")["vocab_size"])
             begin_folder(source, whole_vocabulary(told, size), folder)
             return folder
         texts = self._texts(Path(self.model), min(self.tokens, FIRST_TEXTS), "first-texts", say)
@@ -164,7 +198,7 @@ class Stage:
         for shard in texts.held:
             counts.update(read_shard(shard)[0].tolist())
         used = [token for token, count in counts.items() if count >= USED]
-        vocabulary = cut_vocabulary(told, used)
+        vocabulary = cut_vocabulary(told, used, size)
         say(f"{len(used)} tokens are in use, {vocabulary.size} are kept with what spells them")
         begin_folder(source, vocabulary, folder)
         return folder
@@ -172,7 +206,8 @@ class Stage:
     def _texts(self, model: Path, tokens: int, name: str, say: Say) -> OwnTexts:
         """Own texts of a model, as far as they are missing."""
         writer = self.writer or self.model
-        texts = OwnTexts(self.folder / name, writer, self.places, self.seed)
+        weights = _digest(hub.folder_of(writer))
+        texts = OwnTexts(self.folder / name, writer, self.places, self.seed, weights)
         texts.require()
         if texts.tokens < tokens:
             lm = load(str(model), method="plain")
@@ -196,6 +231,11 @@ class Stage:
             for name, each in _arrays(conversion).items()
         }
         write_converted(begun, weights, settings, self.output, source, self.in_8_bits)
+
+
+def _digest(folder: Path) -> str:
+    """Tells the weights of a folder from others."""
+    return f"of digest {(WeightsFolder(folder).digest or '')[:12]}"
 
 
 def _arrays(conversion: Conversion) -> dict[str, np.ndarray]:

@@ -50,7 +50,7 @@ def whole_vocabulary(told: Mapping[str, Any], size: int) -> CutVocabulary:
     return _cut(told, range(size))
 
 
-def cut_vocabulary(told: Mapping[str, Any], used: Iterable[int]) -> CutVocabulary:
+def cut_vocabulary(told: Mapping[str, Any], used: Iterable[int], size: int) -> CutVocabulary:
     """Keep the tokens in use, those that spell anything, and all that byte pairs merge on the way.
 
     A text of tokens in use is split into the same tokens as before: the merges that make them are
@@ -59,6 +59,7 @@ def cut_vocabulary(told: Mapping[str, Any], used: Iterable[int]) -> CutVocabular
     Args:
         told: content of tokenizer.json, of byte pairs.
         used: numbers of tokens.
+        size: of the model's vocabulary; the tokenizer may know more tokens.
 
     Raises:
         ValueError: for another kind of tokenizer.
@@ -79,7 +80,7 @@ def cut_vocabulary(told: Mapping[str, Any], used: Iterable[int]) -> CutVocabular
     for number in set(used) - special:
         kept.update(vocab[part] for part in _made_on_the_way(pieces[number], ranks, vocab))
         kept.add(number)
-    return _cut(told, sorted(kept))
+    return _cut(told, sorted(number for number in kept if number < size))
 
 
 def _cut(told: Mapping[str, Any], kept: Sequence[int]) -> CutVocabulary:

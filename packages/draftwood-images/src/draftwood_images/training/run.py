@@ -126,13 +126,22 @@ class PictureTraining:
 
     def _require_output(self) -> None:
         """Refuse an output folder that holds something else than a model of pictures."""
-        require_output(self.output, SETTINGS, "a model of pictures")
+        require_output(
+            self.output,
+            lambda folder: (folder / SETTINGS).is_file(),
+            "a model of pictures",
+            self._has_begun,
+        )
+
+    @property
+    def _has_begun(self) -> bool:
+        lessons = (CodecLesson.name, PictureLesson.name)
+        return any((self.folder / each / NAME).is_file() for each in lessons)
 
     def _require_place(self) -> None:
         """Refuse what is taken, before anything is trained."""
         self._require_output()
-        lessons = (CodecLesson.name, PictureLesson.name)
-        if not self.resume and any((self.folder / each / NAME).is_file() for each in lessons):
+        if self._has_begun and not self.resume:
             raise ValueError(
                 f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
             )

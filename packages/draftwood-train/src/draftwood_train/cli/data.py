@@ -357,8 +357,8 @@ def _tell(folder: Path, made: "Made", ran: int, seconds: float, as_json: bool) -
         notes().print(f"{ran / seconds:,.0f} tokens/s through the model", soft_wrap=True)
     if made.ran_out:
         notes().print(
-            "the collected prompts ran out; for more tokens give --prompts, or in a new folder more"
-            " --answers-per-prompt or --self-written",
+            "the collected prompts ran out; for more tokens give more --prompts,"
+            " --answers-per-prompt or --self-written in a new folder",
             soft_wrap=True,
         )
 
