@@ -8,6 +8,10 @@ import pytest
 
 import draftwood
 from draftwood import LanguageModel, SamplingParams
+from draftwood.drafters import PromptLookup
+from draftwood.engine import Method
+from draftwood.testing import TableModel
+from draftwood.verifiers import Match
 from draftwood_choices.collaboration import writer as writers_module
 from draftwood_choices.collaboration.loop import Collaboration
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, Passage, TurnRequest
@@ -15,6 +19,7 @@ from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.rules import RULES, Foreal, parse_rule
 from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.collaboration.writer import KeptSession, LocalWriter, WriterLostError
+from letters import letters
 from writers import TABLES, ids, table_lm, written
 
 MOST = 60
@@ -109,6 +114,16 @@ def test_what_the_other_wrote_is_read_once(
         assert cost.prompt == len(large.encode(PROMPT))
         assert cost.kept == sum(e.count for e in result.passages if e.writer == name)
         assert cost.turns == own_turns
+
+
+@pytest.mark.parametrize("rule", ["random,length=1", "first-n,n=1", "first-n,n=2"])
+def test_a_turn_that_ends_inside_a_character_loses_nothing(rule: str) -> None:
+    cycle = np.full((3, 3), -30.0, np.float32)
+    cycle[[0, 1, 2], [1, 2, 0]] = 30.0
+    tokens = letters(("a", "\u0120\u00f0\u0141", "\u00a6\u012c"))  # a space and half a fox
+    lm = LanguageModel(TableModel(cycle), tokens, Method(PromptLookup(1, 2, 3), Match()), "foxes")
+    result = written(parse_rule(rule), 1, most=9, models=(lm, lm), temperature=0.0)
+    assert result.text == 3 * " \U0001f98aa"
 
 
 def test_a_seed_gives_one_text_and_another_seed_another() -> None:

@@ -12,12 +12,16 @@ from draftwood.models.model import Model, ModelSession, PrefixStore, extend_in_c
 from draftwood.sampling_params import SamplingParams
 from draftwood.stats import Stats, Step
 from draftwood.text import prompts
-from draftwood.text.builder import TextBuilder
+from draftwood.text.builder import TAIL, TextBuilder
 from draftwood.text.language_model import LanguageModel
 from draftwood.together import clock
+from draftwood.tokenizer import AnyTokenizer
 from draftwood_choices.collaboration.cost import WriterCost
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
+
+LONGEST_CHARACTER = 4
+"""Bytes of a character at most, and so tokens that tell none of it."""
 
 
 class WriterLostError(OSError):
@@ -153,13 +157,15 @@ class LocalWriter:
         before = [*self.prompt, *answer]
         sequence = self.lm.stream(before, params, prefixes=self.kept).sequence
         sequence.tell_within = 0.0  # the rule may end the turn after any step
-        builder = TextBuilder(self.lm.tokenizer, behind=before)
+        told = len(before) - _untold(self.lm.tokenizer, answer)
+        builder = TextBuilder(self.lm.tokenizer, behind=before[:told])
+        builder.add(before[told:])
         with closing(run_all([sequence])) as running:
             try:
                 for _, step in running:
                     steps.append(step.without_probs())
-                    told = step.logprobs or [None] * len(step.tokens)
-                    for token, of in zip(step.tokens, told, strict=True):
+                    likely = step.logprobs or [None] * len(step.tokens)
+                    for token, of in zip(step.tokens, likely, strict=True):
                         builder.add([token])
                         is_end = token in sequence.options.stop_tokens
                         more = (None, None) if of is None else (of.logprob, of.entropy)
@@ -205,6 +211,15 @@ class LocalWriter:
 
     def close(self) -> None:
         self.kept.close()
+
+
+def _untold(tokenizer: AnyTokenizer, answer: Sequence[int]) -> int:
+    """Count the newest tokens whose text nobody has told, as a character lacks bytes yet."""
+    newest, most = answer[-TAIL:], min(len(answer), LONGEST_CHARACTER)
+    for count in range(most):
+        if not TextBuilder.whole(tokenizer, newest[: len(newest) - count]).endswith("\ufffd"):
+            return count
+    return most
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
