@@ -44,6 +44,15 @@ def test_superposed_writes_different_answers_and_counts_shared_passes_once(
     )
 
 
+def test_distinct_answers_end_where_the_context_is_to(target: str) -> None:
+    asked = ("generate", "ab", "--raw", "--model", target, "--method", "distinct", "--answers", "2")
+    made = run(*asked, "--context", "6", "--max-new-tokens", "9", "--json")
+    assert made.exit_code == 0, made.output
+    told = json.loads(made.stdout)
+    # the last token takes no place
+    assert [len(each["token_ids"]) for each in told["answers"]] == [5, 5]
+
+
 def test_distinct_writes_different_answers_and_one_alone_is_a_draw(target: str) -> None:
     asked = ("generate", "hello", "--model", target, "--temperature", "1", "--seed", "3")
     told = json.loads(run(*asked, *TOGETHER, "--method", "distinct", "--json").stdout)

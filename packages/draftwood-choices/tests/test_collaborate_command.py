@@ -236,6 +236,10 @@ def test_bad_input_is_refused_in_one_line(
         assert f"{wrong!r} is no address" in no("--leader", wrong, "--inexact")
     assert "is given twice" in no("--rule", "foreal,n=3,n=4", "--inexact")
     away = ("--leader", "http://127.0.0.1:1", "--inexact", "--rule")
+    for flag, value in (("--leader-dtype", "int8"), ("--leader-method", "lookup")):
+        assert f"{flag} belongs to a model; --leader names an address" in no(
+            *away, "foreal", flag, value
+        )
     assert "needs a leader that is loaded here" in no(*away, "oracle")
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     assert "the environment has no NO_SUCH_KEY" in no(

@@ -14,7 +14,7 @@ import pytest
 from command import refused, run
 from draftwood.stats import Stats
 from draftwood.text.stream import Generation
-from draftwood_choices.search import iad, plan_tree, proposals
+from draftwood_choices.search import iad, plan_tree, proposals, thought_tree
 from draftwood_choices.search.checkers import (
     Judgement,
     Pattern,
@@ -257,7 +257,8 @@ def test_a_plan_of_unknown_actions_is_one_line_and_the_rest_stays(target: str) -
 def test_every_method_answers_and_tells_what_it_took(target: str, method: str) -> None:
     count = "1" if method == "plan-tree" else "3"  # votes need a model that ends its texts
     asked = ("solve", "hello", "--model", target, "--method", method, "--answers", count, *SHORT)
-    made = run(*asked, "--checker", "regex:.", "--rounds", "2", "--json")
+    asked += ("--rounds", "2") * (METHODS[method].rounds > 1)
+    made = run(*asked, "--checker", "regex:.", "--json")
     assert made.exit_code == 0, made.output
     found = json.loads(made.stdout)
     assert found["passed"]
@@ -266,7 +267,7 @@ def test_every_method_answers_and_tells_what_it_took(target: str, method: str) -
     spent = found["spent"]
     assert spent["tokens"] > 0
     assert spent["judge_calls"] > 0
-    again = json.loads(run(*asked, "--checker", "regex:.", "--rounds", "2", "--json").stdout)
+    again = json.loads(run(*asked, "--checker", "regex:.", "--json").stdout)
     assert again["answers"] == found["answers"]
 
 
@@ -310,7 +311,9 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     assert "make it executable" in told
     assert "give --checker" in refused("solve", "hi", *model, "--method", "iad")
     assert "there is no checker" in refused("solve", "hi", *model, "--checker", "absent.py")
-    assert "--final is no regular" in refused("solve", "hi", *model, "--final", "(")
+    assert "--final is no regular" in refused(
+        "solve", "hi", *model, "--method", "majority", "--final", "("
+    )
     assert "Missing argument" in refused("solve", *model)
     assert "holds no word" in refused("solve", "?!", *model, "--method", "thought-tree")
     assert "no stop string" in refused("solve", "hi", *model, "--method", "distinct", "--stop", "a")
@@ -321,14 +324,47 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
             said = refused("solve", "hi", *model, "--method", method, *more)
             assert f"{more[0]} is not for this method" in said
     for method in ("answer-mask", "thought-tree"):
-        assert "words of the task alone" in refused(
-            "solve", "hi", *model, "--method", method, *grammar
-        )
+        for more in (grammar, ("--min-tokens", "3")):
+            said = refused("solve", "hi", *model, "--method", method, *more)
+            assert "words of the task alone" in said
+    walk = ("--method", "plan-tree", "--checker", "regex:.", "--min-tokens", "3")
+    assert "its votes have a grammar" in refused("solve", "hi", *model, *walk)
+    told = refused("solve", "hi", *model, "--method", "best-of", "--rounds", "9")
+    assert "best-of has no rounds; leave --rounds out, or take iad" in told
+    told = refused("solve", "hi", *model, "--method", "iad", "--checker", "regex:.", "--final", "x")
+    assert "iad reads no final answers; leave --final out, or take majority, plan-tree" in told
+
+
+def test_a_vote_that_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = ["open\ntake", "look\ntake"]
+    monkeypatch.setattr(Written, "room", lambda self, prompt: 0 if "comes next" in prompt else 9)
+    written = Written(plans, lambda text: Judgement(float("take" in text)))
+    found = plan_tree.search(written, "task", SearchOptions(2, 9))
+    assert found.best.text == "open\ntake"
+    assert any("a vote would not fit" in each for each in found.notes)
+    assert written.prompts == ["task"]
+
+
+def test_a_thought_tree_ends_where_the_context_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Written, "room", lambda self, prompt: 100)
+    written = Written(["Rome"], lambda text: Judgement(1.0))
+    found = thought_tree.search(written, "Where is Rome?", SearchOptions(2, 3))
+    assert found.details["expansions"] == 0
+    assert found.notes == ["the tree grows no further: None tokens are full"]
+    assert found.best.text == "Rome"
+
+
+def test_of_one_answer_nobody_says_none_passed(target: str) -> None:
+    asked = ("solve", "hi", "--model", target, "--answers", "3", *SHORT, "--checker", "regex:\x07")
+    assert "no answer passed the checker" in run(*asked, "--method", "best-of").stderr
+    told = run(*asked, "--method", "majority").stderr
+    assert "the chosen answer did not pass the checker" in told
 
 
 @pytest.mark.parametrize("method", ["lite-search", "breadth-first", "iad"])
 def test_answers_end_where_the_context_is_full(forgetful: str, method: str) -> None:
-    asked = ("--method", method, "--checker", "regex:[0-9]{9}", "--rounds", "2", "--answers", "2")
+    asked = ("--method", method, "--checker", "regex:[0-9]{9}", "--answers", "2")
+    asked += ("--rounds", "2") * (method != "breadth-first")
     more = ("--max-new-tokens", "90", "--raw", "--json")
     made = run("solve", "a" * 25, "--model", forgetful, *asked, *more)  # of 32 tokens
     assert made.exit_code in (0, 1), made.output

@@ -1,6 +1,7 @@
 """Value heads learn what states tell, nothing of shuffled outcomes, and serve one model."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,6 +191,7 @@ def test_the_command_writes_a_head_that_search_takes(
     assert (head / FILE).read_text() == first
     assert "other settings" in refused("train", "value", str(head), *asked, *prompts, "--seed", "1")
     judged = ("solve", "hi", "--judge", str(head), "--answers", "3", "--max-new-tokens", "12")
+    judged += ("--seed", "1")
     made = run(*judged, "--model", target, "--json")
     assert made.exit_code == 0, made.output
     found = json.loads(made.stdout)
@@ -197,6 +199,10 @@ def test_the_command_writes_a_head_that_search_takes(
     assert found["details"] == {"by": "value head"}
     assert found["value"] == max(each["value"] for each in found["answers"])
     assert run(*judged, "--model", target, "--checker", "regex:\x07").exit_code == 1
+    (worst, *_) = sorted(found["answers"], key=lambda each: each["value"])
+    wanted = ("--checker", f"regex:^{re.escape(worst['text'])}$")
+    other = json.loads(run(*judged, "--model", target, "--json", *wanted).stdout)
+    assert other["text"] == worst["text"] != found["text"]
     assert "reads no states of" in refused(*judged, "--model", stranger)
     voting = refused(*judged, "--model", target, "--method", "majority")
     assert "majority asks no value head" in voting

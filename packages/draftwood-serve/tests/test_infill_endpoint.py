@@ -209,13 +209,13 @@ def test_tokens_of_the_gap_end_the_text(lm: LanguageModel) -> None:
 
 
 def test_bad_requests_are_told_in_one_line(server: RunningServer, coding: RunningServer) -> None:
-    for path, body in (
-        ("/infill", {"input_prefix": "a", "input_suffix": "b"}),
-        ("/v1/completions", {"prompt": "a", "suffix": "b"}),
+    for path, body, field in (
+        ("/infill", {"input_prefix": "a", "input_suffix": "b"}, "input_suffix"),
+        ("/v1/completions", {"prompt": "a", "suffix": "b"}, "suffix"),
     ):
         error = server.refused(path, 400, **body)
         assert "has no tokens for filling in the middle" in error["message"]
-        assert error["param"] == "suffix"
+        assert error["param"] == field
     for body, told in (
         ({"nonsense": 1}, "there is no field nonsense"),
         ({"input_extra": [{"filename": "a"}]}, "input_extra.0.text"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from draftwood.engine import Options
     from draftwood.text.language_model import LanguageModel
 
-OF_TOKENS = frozenset(("max_new_tokens", "ignore_eos", "raw", "exact"))
+OF_TOKENS = frozenset(("max_new_tokens", "context", "ignore_eos", "raw", "exact"))
 """Options that any method takes, as they do not ask what a text says."""
 DRAWING = frozenset(("temperature", "top_k", "top_p", "min_p", "seed", "min_tokens"))
 
@@ -70,7 +70,8 @@ def options_of(lm: "LanguageModel", params: draftwood.SamplingParams) -> "Option
     from draftwood.sampling import Sampling
 
     ends = frozenset[int]() if params.ignore_eos else lm.end_tokens
-    return Options(Sampling.of(params, ends), params.max_new_tokens, ends, params.seed)
+    drawn = Sampling.of(params, ends)
+    return Options(drawn, params.max_new_tokens, ends, params.seed, context=params.context)
 
 
 def written(

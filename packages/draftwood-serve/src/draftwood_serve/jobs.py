@@ -215,7 +215,8 @@ def make_job(
     options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
     options |= {"raw": wanted.raw, "exact": cache.exact}
     if wanted.gap is not None:
-        options["ends"] = blaming_the_request(lambda: _marks(lm), "suffix").ends
+        field = "input_suffix" if wanted.prompt_field == "input_prefix" else "suffix"
+        options["ends"] = blaming_the_request(lambda: _marks(lm), field).ends
     if wanted.prompt_logprobs is None:
         options["prefixes"] = cache.prefixes
     tasks: list[TaskOfJob] = []

@@ -99,6 +99,15 @@ def test_only_the_ends_of_lines_part_prompts(target, tmp_path):
         assert json.loads(run("compare", *asked).stdout)["prompts"] == [prompt]
 
 
+def test_prompts_name_files_and_standard_input(target, tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("one\n")
+    asked = ("compare", f"@{file}", "-", "@@b", "--methods", "lookup", *options(target), "--json")
+    assert json.loads(run(*asked, given="two\n").stdout)["prompts"] == ["one", "two", "@b"]
+    assert "there is no file" in refused("compare", "x @/no/file.txt", "--methods", "lookup")
+    assert "give - once" in refused("compare", "-", "-", "--methods", "lookup")
+
+
 def test_bad_input(target, draft):
     assert "at least one prompt" in refused("compare", "--methods", "lookup")
     assert "prompt 2 is empty" in refused("compare", "a", "", "--methods", "lookup")

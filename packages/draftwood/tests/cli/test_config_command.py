@@ -312,7 +312,8 @@ threads = 2
         (("generate", "temperature"), None, ["# top", "seed = 1  # kept"]),
         (("chat", "seed"), 3, ["[chat]", "seed = 3", "# wrapped\u2028 as an editor did"]),
         (("bench", "cost"), None, ["[generate]"]),
-        (("generate", "stop"), ["c"], ['stop = ["c"]']),
+        (("generate", "stop"), ["c"], ['stop = ["c"]', "# of texts", "# kept"]),
+        (("generate", "stop"), None, ["# of texts", "temperature = 0.5\n\n[bench.cost]"]),
         (("a key", "é"), True, ['["a key"]', '"é" = true']),
     ],
 )

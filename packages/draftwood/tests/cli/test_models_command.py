@@ -160,6 +160,11 @@ def test_disk_tells_what_takes_room(stories: list[Path], tmp_path: Path) -> None
     assert "compiled kernels" in run("models", "disk").stdout
 
 
+def test_json_stands_behind_what_it_is_of(own_home: Path) -> None:
+    assert "give --json behind disk" in refused("models", "--json", "disk")
+    assert json.loads(run("models", "disk", "--json").stdout)
+
+
 def test_an_empty_home_is_no_error(own_home: Path) -> None:
     assert json.loads(run("models", "disk", "--json").stdout) == {"disk": [], "bytes": 0}
     assert not own_home.exists()

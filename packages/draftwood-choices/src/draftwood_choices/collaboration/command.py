@@ -111,6 +111,10 @@ def collaborate(
         inexact,
         is_address,
         {"--leader-model": leader_model, "--leader-key": leader_key},
+        {
+            "--leader-dtype": leader_dtype,
+            "--leader-method": None if leader_method == "auto" else leader_method,
+        },
     )
     options.check_methods([method or names.drafts.method], names.given, False, False, names.drafts)
     options.check_methods([leader_method])
@@ -138,16 +142,23 @@ def _require(
     rule: "CollaborationRule",
     inexact: bool,
     is_address: bool,
-    given: dict[str, Any],
+    of_address: dict[str, Any],
+    of_model: dict[str, Any],
 ) -> None:
-    """Refuse what fits no text before anything is loaded."""
+    """Refuse what fits no text before anything is loaded.
+
+    Args:
+        of_address, of_model: options of a leader that is one, by flag.
+    """
     if not inexact:
         raise ValueError(
             f"rule {rule.name!r} changes what either model would say; --inexact allows that"
         )
-    strange = [] if is_address else [flag for flag, value in given.items() if value is not None]
+    given, kinds = of_model if is_address else of_address, ("an address", "a model")
+    strange = [flag for flag, value in given.items() if value is not None]
     if strange:
-        raise ValueError(f"{strange[0]} belongs to an address; --leader names a model")
+        one, other = kinds[::-1] if is_address else kinds
+        raise ValueError(f"{strange[0]} belongs to {one}; --leader names {other}")
     if is_address and (rule.reads_leader or rule.meets_at_tokens):
         raise ValueError(
             f"rule {rule.name!r} needs a leader that is loaded here, as an address sends texts"

@@ -19,7 +19,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     Raises:
         ValueError: for a task without any word.
     """
-    proposer.refuse(GRAMMARS, "it writes words of the task alone")
+    proposer.refuse((*GRAMMARS, "min_tokens"), "it writes words of the task alone")
     grammar = bank_grammar(prompt_text(prompt))
     (made,) = proposer.write(prompt, temperature=0.0, grammar=grammar)
     only = proposer.judged(proposal_of(made))

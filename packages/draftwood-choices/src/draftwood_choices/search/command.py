@@ -14,6 +14,7 @@ from draftwood_choices.search.methods import (
     SearchOptions,
     Solution,
     check_methods,
+    require_taken,
     search_method,
 )
 
@@ -138,8 +139,8 @@ def solve(
     """Search for an answer to TASK: write several at once, judge them, and go on.
 
     Answers share the prompt's cache and each forward pass. The answer is printed, all that were
-    looked at are told on stderr. The exit code is 1 where a checker passed none. Texts are the
-    model's own, drafted losslessly; choosing among them is another aim.
+    looked at are told on stderr. The exit code is 1 where the checker does not pass the answer.
+    Texts are the model's own, drafted losslessly; choosing among them is another aim.
 
     \b
     Examples:
@@ -153,6 +154,7 @@ def solve(
 
     way = search_method(method)
     check_methods([way], checker is not None, judge is not None)
+    require_taken(way, rounds is not None, final is not None)
     checking = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
     pattern = None if final is None else pattern_of("--final", final)
     if decoding["temperature"] is None:
@@ -185,7 +187,10 @@ def solve(
         notes().print(f"no score for {count} answers: {fault}", markup=False, soft_wrap=True)
     judged = found.best.judgement
     if checking is not None and not (judged is not None and judged.passed):
-        notes().print("no answer passed the checker", style="bold red")
+        whole = [each for each in found.proposals if each.is_whole]
+        asked_of_all = all(each.judgement is not None for each in whole)
+        told = "no answer passed" if asked_of_all else "the chosen answer did not pass"
+        notes().print(f"{told} the checker", style="bold red")
         command.exit(NOT_PASSED)
 
 

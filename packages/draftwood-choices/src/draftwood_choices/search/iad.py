@@ -24,11 +24,13 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     feedback is ours; the paper does not print it.
     """
     made, rounds, notes = list[Proposal](), 0, list[str]()
-    raw, most = bool(proposer.options.get("raw")), proposer.context
     while rounds < options.rounds and not any(_passed(each) for each in made):
         asked = with_feedback(prompt, made)
-        if made and most is not None and len(proposer.lm.encode(asked, raw)) >= most:
-            notes.append(f"no further round: its prompt would not fit into {most} tokens")
+        room = proposer.room(asked)
+        if made and room is not None and room < 1:
+            notes.append(
+                f"no further round: its prompt would not fit into {proposer.context} tokens"
+            )
             break
         made += proposer.propose(asked, options.answers)
         rounds += 1

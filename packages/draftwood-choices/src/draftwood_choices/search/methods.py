@@ -63,6 +63,7 @@ class SearchMethod:
         promise: of its text.
         needs_checker: True if it does nothing without one.
         takes_head: True if a trained value head may judge for it.
+        takes_final: True if it reads final answers, or actions, out of texts.
         temperature: in its paper.
         rounds: usual number of rounds, expansions of a tree, or actions that are tried.
     """
@@ -73,6 +74,7 @@ class SearchMethod:
     promise: SearchPromise = "another aim"
     needs_checker: bool = False
     takes_head: bool = False
+    takes_final: bool = False
     temperature: float = 0.6
     rounds: int = 1
 
@@ -95,6 +97,7 @@ METHODS = {
             "majority",
             "the final answer that most of N answers reach",
             "Wang et al. 2022, arXiv:2203.11171",
+            takes_final=True,
             temperature=0.7,
         ),
         SearchMethod(
@@ -140,6 +143,7 @@ METHODS = {
             "plan-tree",
             "N plans merged into a tree, walked with the checker as the world, and back",
             "Hu et al. 2023, arXiv:2310.08582",
+            takes_final=True,
             rounds=100,
             needs_checker=True,
             temperature=0.8,
@@ -168,6 +172,18 @@ def check_methods(methods: Iterable[SearchMethod], has_checker: bool, has_head: 
         if has_head and not each.takes_head:
             taking = ", ".join(name for name, way in METHODS.items() if way.takes_head)
             raise ValueError(f"{each.name} asks no value head; leave --judge out, or take {taking}")
+
+
+def require_taken(method: SearchMethod, has_rounds: bool, has_final: bool) -> None:
+    """Raise ValueError for rounds, or a pattern of final answers, that a method would not read."""
+    if has_rounds and method.rounds == 1:
+        taking = ", ".join(name for name, way in METHODS.items() if way.rounds > 1)
+        raise ValueError(f"{method.name} has no rounds; leave --rounds out, or take {taking}")
+    if has_final and not method.takes_final:
+        taking = ", ".join(name for name, way in METHODS.items() if way.takes_final)
+        raise ValueError(
+            f"{method.name} reads no final answers; leave --final out, or take {taking}"
+        )
 
 
 def search_method(name: str) -> SearchMethod:

@@ -69,6 +69,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     Differs from the paper: a plan that ends short of the goal leads back too, as the checker begins
     again with each call and nothing need be undone.
     """
+    proposer.refuse(("json_schema", "min_tokens"), "its votes have a grammar of their own")
     written = [plan_of(each.text) for each in proposer.write(prompt, options.answers)]
     firsts = [unknown_action(each, options.pattern) for each in written]
     unknown = [each for each in firsts if each is not None]
@@ -80,7 +81,8 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     walk.down(root)
     details: dict[str, object] = {"plans": len(plans), "unknown_plans": len(unknown)}
     details["corrections"] = walk.corrections
-    return Solution(walk.best, walk.tried, details, left_out(len(written), len(plans), unknown))
+    notes = (*left_out(len(written), len(plans), unknown), *walk.notes)
+    return Solution(walk.best, walk.tried, details, notes)
 
 
 def left_out(written: int, plans: int, unknown: Sequence[str]) -> tuple[str, ...]:
@@ -107,6 +109,7 @@ class PlanWalk:
         tried: the root and every action that was tried.
         best: of these; the first that has the greatest score.
         corrections: actions that could not be done.
+        notes: lines that the user should read.
     """
 
     def __init__(self, proposer: Proposer, prompt: Any, most: int) -> None:
@@ -114,6 +117,7 @@ class PlanWalk:
         self.tried = [Proposal("", is_whole=False)]
         self.best = self.tried[0]
         self.corrections = 0
+        self.notes = list[str]()
 
     def down(self, root: PlanStep) -> None:
         """Walk until the goal is reached, nothing is left, or enough was tried."""
@@ -158,6 +162,11 @@ class PlanWalk:
             seen="nothing" if place.judgement is None else place.judgement.note or "nothing",
             choices="\n".join(lines),
         )
+        room = self.proposer.room(with_more(self.prompt, asked))
+        if room is not None and room < 1:
+            told = f"a vote would not fit into {self.proposer.context} tokens"
+            self.notes = [f"{told}: from there on the first continuation is tried first"]
+            return going[0]
         grammar = "start: " + " | ".join(f'"{number}"' for number in numbers)
         made = self.proposer.write(with_more(self.prompt, asked), VOTES, grammar=grammar)
         votes = Counter(each.text for each in made)

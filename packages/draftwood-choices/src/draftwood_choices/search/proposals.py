@@ -130,6 +130,16 @@ class Proposer:
         limits = self.lm.model.context_length, self.options.get("context")
         return min((each for each in limits if each is not None), default=None)
 
+    def room(self, prompt: Any) -> int | None:
+        """Tokens that an answer to a prompt may have, below 1 for none; None for no limit."""
+        most = self.context
+        return None if most is None else most - len(self.lm.encode(prompt, self.raw))
+
+    @property
+    def raw(self) -> bool:
+        """True if prompts are taken as they are, without a template."""
+        return bool(self.options.get("raw"))
+
     def write(self, prompt: Any, count: int = 1, **options: Any) -> "tuple[Generation, ...]":
         """Answers to a prompt, all in each forward pass.
 
@@ -174,7 +184,7 @@ class Proposer:
         if self.head is None:
             raise ValueError("this method asks a value head; give --judge")
         since = time.perf_counter()
-        asked = self.lm.encode(prompt, bool(self.options.get("raw")))
+        asked = self.lm.encode(prompt, self.raw)
         found, passes = valued(self.head, self.lm.model, asked, proposals, self.prefixes)
         self.spent.seconds += time.perf_counter() - since
         self.spent.passes += passes

@@ -15,6 +15,8 @@ LOOKED_AT = 40
 """Likeliest tokens among which yes and no are looked for."""
 STEP = 32
 """Tokens of a question or of its answer at most."""
+BELOW = 4 * STEP
+"""Tokens that are kept free below a step: a question, its answer, and what is asked of them."""
 
 ASK = "\n{chain}\nWrite one short question whose answer helps with the question above:"
 ANSWER = "\n{chain}\nAnswer in a few words, by the text above: {question}"
@@ -34,14 +36,18 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     Raises:
         ValueError: for a prompt without any word.
     """
-    proposer.refuse(GRAMMARS, "it writes words of the task alone")
+    proposer.refuse((*GRAMMARS, "min_tokens"), "it writes words of the task alone")
     grammar = bank_grammar(prompt_text(prompt))
     root = Proposal("", value=1.0, is_whole=False)
-    tree, grown = [root], set[int]()
+    tree, grown, notes = [root], set[int](), list[str]()
     best = root
     while len(grown) < options.rounds:
         leaves = [each for each in tree if id(each) not in grown]
         step = max(leaves, key=lambda each: each.value)
+        room = proposer.room(with_more(prompt, ASK.format(chain=step.text)))
+        if room is not None and room < BELOW:
+            notes.append(f"the tree grows no further: {proposer.context} tokens are full")
+            break
         if step.above is not None and yes(proposer, prompt, ENOUGH, step.text) >= ANSWERABLE:
             best = step
             break
@@ -54,7 +60,8 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     last.value, last.above, last.step = best.value, best, made.text
     if proposer.checker is not None:
         last.judgement = proposer.judge(last.text)
-    return Solution(last, [*tree, last], {"expansions": len(grown), "chain": best.text.strip()})
+    details = {"expansions": len(grown), "chain": best.text.strip()}
+    return Solution(last, [*tree, last], details, notes)
 
 
 def _expanded(proposer: Proposer, prompt: Any, step: Proposal, count: int) -> list[Proposal]:

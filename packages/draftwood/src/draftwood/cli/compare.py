@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import completers, options
+from draftwood.cli.generate import read_prompt
 from draftwood.cli.terminal import depths, output, progress, ruled_table
-from draftwood.cli.text_files import read_text
+from draftwood.cli.text_files import read_text, with_files
 from draftwood.cli.tree_view import visible
 from draftwood.methods import trees_of
 from draftwood.sampling_params import sampling_params
@@ -160,7 +161,10 @@ def run(
 
 
 def _prompts(given: Sequence[str], file: Path | None) -> list[str]:
-    prompts = [*given, *(_from_file(file) if file else [])]
+    if given.count("-") > 1:
+        raise ValueError("standard input is one prompt; give - once")
+    read = [read_prompt() if each == "-" else with_files(each) for each in given]
+    prompts = [*read, *(_from_file(file) if file else [])]
     if file is not None and not prompts:
         raise ValueError(f"{file} holds no prompts; write one on each line")
     if not prompts:

@@ -33,6 +33,8 @@ def models(context: click.Context, as_json: bool) -> None:
       draftwood models disk --json
     """
     if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(f"give --json behind {context.invoked_subcommand}")
         return
     from draftwood.loading.inventory import named_models
 

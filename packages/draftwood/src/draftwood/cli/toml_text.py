@@ -30,13 +30,19 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
         value: a text, number, truth value or list of those; None takes the key out.
     """
     wanted = _changed(parse(text), path, value)
-    edited = _edited(text, path, None if value is None else f"{_key(path[-1])} = {form(value)}")
-    try:
-        if parse(edited) == wanted:
+    line = None if value is None else f"{_key(path[-1])} = {form(value)}"
+    for length in range(1, text.count("\n") + 2):  # lines of the value before
+        edited = _edited(text, path, line, length)
+        if _reads_as(edited, wanted):
             return edited
+    return dump(wanted)  # inline tables, dotted keys
+
+
+def _reads_as(text: str, wanted: Table) -> bool:
+    try:
+        return parse(text) == wanted
     except ValueError:
-        pass
-    return dump(wanted)  # values of several lines, inline tables
+        return False
 
 
 def dump(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
@@ -71,8 +77,12 @@ def _changed(table: Table, path: Sequence[str], value: Any) -> Table:
     return changed
 
 
-def _edited(text: str, path: Sequence[str], line: str | None) -> str:
-    """Lines with one replaced, taken out, or put behind the last of its table."""
+def _edited(text: str, path: Sequence[str], line: str | None, length: int) -> str:
+    """Lines with one value's replaced, taken out, or a line put behind the last of its table.
+
+    Args:
+        length: lines of the value.
+    """
     lines, table = text.removesuffix("\n").split("\n") if text else [], ".".join(path[:-1])
     key = re.compile(rf"\s*{re.escape(_key(path[-1]))}\s*=")
     inside, last = table == "", -1 if table else 0
@@ -80,7 +90,7 @@ def _edited(text: str, path: Sequence[str], line: str | None) -> str:
         if header := HEADER.fullmatch(each):
             inside = header[1].strip() == table
         if inside and key.match(each):
-            lines[number : number + 1] = [] if line is None else [line]
+            lines[number : number + length] = [] if line is None else [line]
             return "\n".join([*lines, ""])
         if inside and each.strip():
             last = number + 1

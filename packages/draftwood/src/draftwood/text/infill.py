@@ -85,7 +85,7 @@ class InfillTokens:
         if found is None:
             raise ValueError(
                 f"{model} has no tokens for filling in the middle; take a model that was trained"
-                " for it, such as qwen2.5-coder-1.5b, or leave the suffix out"
+                " for it, such as qwen2.5-coder-1.5b; a completion without a suffix needs none"
             )
         return found
 
