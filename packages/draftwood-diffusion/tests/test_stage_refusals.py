@@ -1,4 +1,4 @@
-"""What a stage of a conversion refuses, and that it does so before it writes anything."""
+"""Refusals of a stage of a conversion, before anything is written."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -19,7 +19,7 @@ def shipped_models() -> dict[str, Path]:
 
 
 def place_of(name: str) -> Path:
-    """Where the folder of a name is, if there is one."""
+    """Name the place where the folder of a model is, if there is one."""
     return shipped_models().get(name, Path(os.path.expanduser(name)))
 
 

@@ -227,6 +227,8 @@ def test_powers_have_the_bits_that_pytorch_gives() -> None:
         ({"hidden_act": "relu"}, "its activation is relu"),
         ({"num_hidden_layers": "3"}, "num_hidden_layers is '3'"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"num_key_value_heads": 3}, "its 4 heads do not share 3 keys evenly"),
+        ({"num_key_value_heads": 64}, "its 4 heads do not share 64 keys evenly"),
         ({"quantization_config": {"quant_method": "awq"}}, "has quantization_config"),
         ({"per_layer_config": {"0": {"hidden_act": "gelu"}}}, "has per_layer_config"),
         ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 32}, "its layer_types are"),

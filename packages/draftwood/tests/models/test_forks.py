@@ -140,6 +140,8 @@ def test_nodes_that_are_not_committed_stay_with_the_origin(path: str) -> None:
         each.forward(tree)
     fork = session.fork()
     assert fork.length == 12
+    with pytest.raises(ValueError, match="no node of 3 comes after 2; run an earlier one"):
+        session.forward(DraftTree.of([1, 2, 3], [-1, 0, 1]), 3)
     with pytest.raises(ValueError, match="nodes before 1 must be run first; 0 were run"):
         fork.forward(tree, first=1)
     with pytest.raises(ValueError, match="node 0 cannot be kept: only 0 nodes were run"):

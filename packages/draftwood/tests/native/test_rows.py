@@ -42,6 +42,20 @@ def test_of_no_places_nothing_is_written() -> None:
     assert topk(some(3, 40), 0).shape == rows_numpy.topk(some(3, 40), 0).shape == (3, 0)
 
 
+def test_more_places_than_there_are_are_refused() -> None:
+    with pytest.raises(ValueError, match="a row of 40 entries has no 41 largest ones"):
+        topk(some(3, 40), 41)
+
+
+@pytest.mark.parametrize("vocab", [17, 37, 47])
+def test_equal_logits_have_equal_probabilities_wherever_they_stand(vocab: int) -> None:
+    for value in np.linspace(-20, 3, 200, dtype=np.float32):
+        logits = some(1, vocab)
+        logits[0, [3, vocab - 1]] = value
+        first, last = softmax(logits, 0.7)[0, [3, vocab - 1]]
+        assert first == last
+
+
 def test_a_maximum_anywhere_is_found() -> None:
     for place in range(0, 300, 7):
         row = np.zeros((1, 300), np.float32)

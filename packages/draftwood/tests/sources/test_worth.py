@@ -14,10 +14,11 @@ from draftwood.engine import Options, Sequence, generate_batch
 from draftwood.models.model import ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.native.drafting import Drafting
 from draftwood.native.step import NativeDraft
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood.sources import NGrams, Suffix
+from draftwood.sources import NearestState, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator, Resting
 from draftwood.sources.merger import Merger
 from draftwood.sources.trained_head import TrainedHeadSource
@@ -106,6 +107,25 @@ def test_a_right_head_is_asked_and_one_that_becomes_right_again(
     again = texts.text(200, is_right=True, seed=3)
     assert share(again, 0) == 1.0
     assert share(again, 1) > 0.9
+
+
+def test_all_layers_are_told_of_where_some_were_not_computed(
+    source: TrainedHeadSource, target: NativeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, learn = [], Drafting.learn
+
+    def watched(drafting: Drafting, *what: Any) -> None:
+        told.append(what[-1])
+        learn(drafting, *what)
+
+    monkeypatch.setattr(Drafting, "learn", watched)
+    request = DraftRequest(Sampling(0.0), Rng(0), target.start())
+    both = (source, NearestState(0, target.hidden_size))
+    merged, tree = Merger(both, Estimator(), request), DraftTree.of([5], [-1])
+    output = Watched(source, target)._output(1, (0,))  # as while the head rests
+    merged.learn(VerifiedTree(tree, [0], output), False)
+    assert set(told[0]) == {0, *source.layers}
+    assert [layer for layer, each in told[0].items() if each is not None] == [0]
 
 
 def test_without_rests_a_wrong_head_is_read_in_every_step(

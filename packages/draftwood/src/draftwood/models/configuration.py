@@ -280,6 +280,9 @@ def _require_readable(config: ModelConfiguration) -> None:
     reason = config.why_other_shape()
     if reason is None and config.head_size % 2:
         reason = f"its heads have {config.head_size} dimensions"
+    heads, keys = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    if reason is None and heads % keys:
+        reason = f"its {heads} heads do not share {keys} keys evenly"
     used = config.get("num_experts_per_tok") if config.expert_count else 1
     if reason is None and not (_is_count(used) and used <= max(config.expert_count, 1)):
         reason = f"each token goes to {used} of {config.expert_count} experts"

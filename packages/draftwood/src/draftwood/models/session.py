@@ -123,6 +123,8 @@ class PooledSession(InProcess):
                 f"nodes before {first} must be run first; {ran} were run since the last commit"
                 + ("" if layers == self._layers else " through these layers")
             )
+        if first >= len(tree):
+            raise ValueError(f"no node of {len(tree)} comes after {first - 1}; run an earlier one")
         positions = self.length + tree.depths
         end = self.model.layers if layers.stop is None else layers.stop
         if layers.stop is not None:

@@ -286,14 +286,18 @@ class Drafting:
             path: nodes that are now text.
             rows: the likeliest successors of each node and their probabilities; None takes in the
                 path alone.
-            hidden: states [nodes dim] of the target's layers that sources read; none where nothing
-                was computed.
+            hidden: states [nodes dim] of all layers of the target that sources read, None where
+                they were not computed; none at all where nothing was.
         """
-        states = {layer: np.ascontiguousarray(as_array(each)) for layer, each in hidden.items()}
+        states = {
+            layer: np.ascontiguousarray(as_array(each), np.float32)
+            for layer, each in hidden.items()
+            if each is not None
+        }
         addresses = library.integers(
             [
                 address_of(states[layer]) if layer in states else 0
-                for layer in range(1 + max(states))
+                for layer in range(1 + max(hidden))
             ]
             if states
             else []

@@ -250,11 +250,10 @@ private:
     float total_weight(const float* scores, int64_t size, float most) const {
         const float inverse = 1 / temperature;
         Floats sums{};
-        float total = 0;
         int64_t i = 0;
         for (; i + LANES <= size; i += LANES) sums += scaled_exp(load(scores + i), most, inverse);
-        for (; i < size; i++) total += std::exp((scores[i] - most) * inverse);
-        return total + sum(sums);
+        if (i < size) sums += scaled_exp_of(scores + i, size - i, most, inverse);
+        return sum(sums);
     }
 
     template <typename Holds>

@@ -68,21 +68,31 @@ inline Floats scaled_exp(Floats logits, float most, float inverse_temperature) {
     return chosen(below(all(-87.0f), score), exponential(score), Floats{});
 }
 
+// The same of the last logits of a row, fewer than a vector; the other lanes are 0.
+inline Floats scaled_exp_of(const float* row, int64_t count, float most, float inverse_temperature) {
+    Floats logits = all(-INFINITY);
+    std::memcpy(&logits, row, sizeof(float) * count);
+    return scaled_exp(logits, most, inverse_temperature);
+}
+
 // Probabilities from logits: e^(value / temperature), divided by the sum over the row; no numbers
 // where there are none.
 inline void soften_row(const float* row, int64_t size, float temperature, float* probs) {
     const int64_t whole = size / LANES * LANES;
     const float inverse = 1 / temperature, most = largest_value(row, size);
     if (!std::isfinite(most)) return std::fill(probs, probs + size, NAN);
-    float total = 0;
     Floats sums{};
     for (int64_t i = 0; i < whole; i += LANES) {
         Floats power = scaled_exp(load(row + i), most, inverse);
         store(probs + i, power);
         sums += power;
     }
-    for (int64_t i = whole; i < size; i++) total += probs[i] = std::exp((row[i] - most) * inverse);
-    const float share = 1 / (total + sum(sums));
+    if (whole < size) {  // as the others, so that equal logits have equal probabilities
+        const Floats power = scaled_exp_of(row + whole, size - whole, most, inverse);
+        std::memcpy(probs + whole, &power, sizeof(float) * (size - whole));
+        sums += power;
+    }
+    const float share = 1 / sum(sums);
     for (int64_t i = 0; i < whole; i += LANES) store(probs + i, load(probs + i) * share);
     for (int64_t i = whole; i < size; i++) probs[i] *= share;
 }

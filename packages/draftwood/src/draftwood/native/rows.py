@@ -44,6 +44,8 @@ def topk_probs(
 
 
 def _topk(rows: np.ndarray, count: int, temperature: float, probs: np.ndarray | None) -> np.ndarray:
+    if not 0 <= count <= rows.shape[1]:
+        raise ValueError(f"a row of {rows.shape[1]} entries has no {count} largest ones")
     places = np.empty((len(rows), count), np.int64)
     if not count:
         return places

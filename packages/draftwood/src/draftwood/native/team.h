@@ -180,8 +180,10 @@ private:
 
     // Do tasks while there are any, first one's own and then those of others; whether there were.
     bool take_all(int place) {
+        const int threads = wanted_threads.load();
+        if (place >= threads) return false;  // invited to the job before this one
         int finished = 0;
-        for (int i = 0, threads = wanted_threads.load(); i < threads; i++) {
+        for (int i = 0; i < threads; i++) {
             Member& member = *members[(place + i) % threads];
             while (take(member)) finished++;
         }

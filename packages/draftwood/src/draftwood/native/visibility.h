@@ -190,7 +190,7 @@ private:
             for (int i = 0; i < count; i++)
                 sum += groups_of(sequences[i], times) * num_kv_heads *
                        ((sequences[i].start + sequences[i].count - 1) / BLOCK + 1);
-            return sum;
+            return std::max<int64_t>(1, sum);
         };
         const int64_t times = (wanted - 1) / work(1) + 1;
         pieces = (int)std::min<int64_t>(heads_per_key, (threads - 1) / work(times) + 1);

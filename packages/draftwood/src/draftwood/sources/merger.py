@@ -193,7 +193,8 @@ class Merger:
         missing = [layer for layer in self.always if layer not in states]
         if missing and accepted.output is not None:
             raise ValueError(f"there must be hidden states of the layers {missing}")
-        self.drafting.learn(tree.tokens, tree.parents, accepted.path, rows, states)
+        told = {layer: states.get(layer) for layer in self.hidden} if states else {}
+        self.drafting.learn(tree.tokens, tree.parents, accepted.path, rows, told)
         for session in self.foreign:
             session.learn(update)
 
