@@ -52,10 +52,10 @@ from benchmarks.training.family_chains import (
     measure_chains,
 )
 from benchmarks.training.frames import frames
+from benchmarks.training.on_policy import DraftedDataset, write_answers
 from draftwood.heads.folder import load
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood_train.data.dataset import Dataset
-from draftwood_train.on_policy import DraftedDataset, write_answers
 from draftwood_train.recipes.acceptance import AcceptanceRecipe
 from draftwood_train.recipes.dflash import DflashRecipe
 from draftwood_train.recipes.eagle import EagleRecipe

@@ -10,19 +10,19 @@ from typing import Any, cast
 import pytest
 import torch
 
-from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_lm
-from draftwood_torch.heads.layers import HeadCache, causal
-from draftwood_torch.lean.model import LeanModel
-from draftwood_train.data.dataset import Texts
-from draftwood_train.data.states import states_of
-from draftwood_train.on_policy import (
+from benchmarks.training.on_policy import (
     DraftedDataset,
     DraftedTexts,
     answers,
     read_answers,
     write_answers,
 )
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_eagle, tiny_lm
+from draftwood_torch.heads.layers import HeadCache, causal
+from draftwood_torch.lean.model import LeanModel
+from draftwood_train.data.dataset import Texts
+from draftwood_train.data.states import states_of
 
 PROMPT = [2, 0, 1, 1]
 
