@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -81,11 +82,8 @@ def learn(lm: LanguageModel, text: str | None = None, seconds: float = 30.0) -> 
     entropies, first = list[float](), list[bool]()
     for start in range(0, len(tokens) - 1, WINDOW):
         window = tokens[start : start + WINDOW + 1]
-        session = lm.model.start()
-        try:
+        with closing(lm.model.start()) as session:
             rows = session.extend(window[:-1]).rows
-        finally:
-            session.close()
         first += [int(row.argmax()) == token for row, token in zip(rows, window[1:], strict=True)]
         entropies += [entropy(row) for row in Sampling(1.0).probs(rows)]
         if time.perf_counter() > end:

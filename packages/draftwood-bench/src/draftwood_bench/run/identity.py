@@ -80,12 +80,9 @@ def distribution_test(
         return None
     require_ability(model, "fork", "a test of the next token's distribution")
     rng = Rng(seed)
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         # after answer[0], answer[1], ...
         logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]
-    finally:
-        session.close()
     distributions = sampling.probs(logits.float().cpu().numpy())
     places = np.random.default_rng(seed).permutation(len(distributions))[:CANDIDATES].tolist()
     places.sort(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -121,10 +122,7 @@ SCORES = {"translation": ("BLEU", bleu)}
 
 def log_likelihood(model: Model, tokens: Sequence[int], answer: Sequence[int]) -> float:
     """Mean log-probability of an answer's tokens under the model at temperature 1, in one pass."""
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         session.extend(tokens[:-1], keep="last") if len(tokens) > 1 else None
         logits = session.extend([tokens[-1], *answer[:-1]]).logits.float().cpu()
-    finally:
-        session.close()
     return float(logits.log_softmax(-1)[range(len(answer)), list(answer)].mean())

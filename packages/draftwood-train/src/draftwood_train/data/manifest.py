@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -40,12 +41,8 @@ class TargetDigest:
     @classmethod
     def of(cls, model: Model, name: str) -> "TargetDigest":
         text = [(7919 * (place + 1)) % model.vocab_size for place in range(PROBE)]
-        session = model.start()
-        try:
-            with torch.no_grad():
-                logits = session.extend(text, keep="last").logits[-1].float()
-        finally:
-            session.close()
+        with closing(model.start()) as session, torch.no_grad():
+            logits = session.extend(text, keep="last").logits[-1].float()
         places = torch.arange(PROBE) * model.vocab_size // PROBE
         probe = tuple(round(number, 3) for number in logits[places].tolist())
         products = str(getattr(model, "products", None) or getattr(model, "dtype", "unknown"))

@@ -4,6 +4,7 @@ Stored states take 8 bits an entry, with a scale for each place and layer, and o
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,11 +154,8 @@ def states_of(
     model: Model, tokens: Int[Tensor, " places"], layers: Sequence[int]
 ) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"]]:
     """Run a pass over a whole text; states are those of decoding where rows keep their bits."""
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         states, normalizers, _ = extend(session, tokens.tolist(), layers)
-    finally:
-        session.close()
     return states, normalizers
 
 
@@ -165,12 +163,9 @@ def states_alone(
     model: Model, tokens: Int[Tensor, " places"], layers: Sequence[int]
 ) -> Float[Tensor, "places layers dim"]:
     """Run a pass over a whole text without the output head."""
-    session = model.start()
-    try:
+    with closing(model.start()) as session:
         passes = [
             stacked([session.extend(chunk, "none", tuple(layers))], layers).float()
             for chunk in _chunks(tokens.tolist())
         ]
-    finally:
-        session.close()
     return torch.cat(passes)

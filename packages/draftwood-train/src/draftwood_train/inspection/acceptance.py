@@ -1,6 +1,7 @@
 """Acceptance of a drafter: as probes foretell it, and as a trained head has it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import torch
@@ -83,11 +84,8 @@ def laws(
     """The model's own probabilities of some tokens 2, 3 and 4 ahead, each after the true tokens."""
     found: list[list[Tensor]] = [[] for _ in AHEAD]
     for each in documents:
-        session = model.start()
-        try:
+        with closing(model.start()) as session:
             logits = session.extend(each.tokens, keep="all").logits.float().cpu()
-        finally:
-            session.close()
         for own, ahead in zip(found, AHEAD, strict=True):
             rows = logits[each.first + ahead - 1 :][: each.places]
             own.append((rows[:, tokens] - rows.logsumexp(-1, keepdim=True)).exp())

@@ -1,6 +1,7 @@
 """Rows that probes read: what a model computes at each place of documents."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,8 +102,8 @@ def token_table(
         first: token that stands before each, as a model behaves oddly at its first place.
         layers: whose states stand beside the embedding.
     """
-    found, session = [], model.start()
-    try:
+    found = []
+    with closing(model.start()) as session:
         for part in tokens.split(NODES):
             parents = np.zeros(len(part) + 1, np.int64)
             parents[0] = -1
@@ -112,8 +113,6 @@ def token_table(
             found.append(torch.cat([output.states(n)[1:].float().cpu() for n in layers], 1))
             session.clear()
             report()
-    finally:
-        session.close()
     embedded = as_tensor(model.embeddings_and_head.embed(tokens)).float().cpu()
     row = torch.full((model.vocab_size,), -1)
     row[tokens] = torch.arange(len(tokens))

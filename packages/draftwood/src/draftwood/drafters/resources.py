@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
     from draftwood.models.model import Model
     from draftwood.shapes.shape import Shape
-    from draftwood.sources.source import Prior, Source
+    from draftwood.sources.bigram_prior import BigramPrior
+    from draftwood.sources.source import Source
     from draftwood.sources.stored_prior import StoredPrior
 
 Value = TypeVar("Value")
@@ -50,7 +51,7 @@ class Resources:
     head: "TrainedHead | None" = None
     shape: "Shape | None" = None
     curve: "Callable[[int], float] | None" = None
-    prior: "Prior | None" = None
+    prior: "BigramPrior | None" = None
     stored: "StoredPrior | None" = None
     datastore: "Source | None" = None
 

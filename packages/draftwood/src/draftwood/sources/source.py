@@ -197,21 +197,6 @@ class CompiledSource(SourceSettings, Protocol):
 Source = PythonSource | CompiledSource
 
 
-@runtime_checkable
-class Prior(CompiledSource, Protocol):
-    """A table of every token's likeliest successors, measured once per model."""
-
-    @property
-    def tokens(self) -> Int[np.ndarray, "known ranks"]:
-        """Successors of each token, likeliest first; -1 where there is none."""
-        ...
-
-    @property
-    def probs(self) -> Float[np.ndarray, "known ranks"]:
-        """Their probabilities."""
-        ...
-
-
 def require_width(name: str, width: int, target: Model) -> None:
     """Raise ValueError unless a source reads hidden states as wide as the target's."""
     if target.hidden_size and width != target.hidden_size:
