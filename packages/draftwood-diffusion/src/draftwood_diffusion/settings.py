@@ -87,7 +87,8 @@ def other_writer(folder: Path) -> tuple[str, str] | None:
     if settings_of(folder) is None:
         return None
     how = (
-        "it fills masks; name a rule that says which: 'draftwood generate' takes --method one-by-one,"
-        " or --method threshold with --inexact ('draftwood methods --package diffusion' lists them)"
+        "it fills masks; name a rule that says which: 'draftwood generate' takes --method"
+        " one-by-one, or --method threshold with --inexact ('draftwood methods --package diffusion'"
+        " lists them)"
     )
     return how, "one-by-one"

@@ -33,7 +33,7 @@ def picture_folder(name: str | Path) -> Path:
         ValueError: where it is neither.
     """
     known = shipped_models()
-    folder = name.expanduser() if isinstance(name, Path) else place_of(name)
+    folder = place_of(name) if isinstance(name, str) else Path(os.path.expanduser(name))
     if not folder.is_dir():
         raise ValueError(
             f"there is no model of pictures {name}; name its folder, or one of: {', '.join(known)}"

@@ -143,12 +143,14 @@ def _add_errors(app: FastAPI) -> None:
         return answered(request, broken(error))
 
 
+TELLING = ("unsupported_parameter", "extra_forbidden", "too_long", "too_short", "string_too_short")
+"""Kinds of errors that say more than that a value has none of several forms."""
+
+
 def _of_validation(error: RequestValidationError) -> ApiError:
     """Most specific error of a validation, in one line that names the field."""
     errors = error.errors()
-    telling = ("unsupported_parameter", "extra_forbidden", "too_long", "too_short")
-    telling = (*telling, "string_too_short")
-    first = next((each for each in errors if each["type"] in telling), errors[0])
+    first = next((each for each in errors if each["type"] in TELLING), errors[0])
     parts = [part for part in first["loc"] if _is_field(part)]
     place = [  # a kind and its field may be called alike
         str(part)
