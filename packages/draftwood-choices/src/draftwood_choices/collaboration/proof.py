@@ -9,12 +9,12 @@ from draftwood.sampling_params import SamplingParams
 from draftwood.testing import TableModel
 from draftwood.testing.promises import SIGNIFICANCE, Check, CheckResult, tables
 from draftwood.testing.statistics import ranked_chi_square
-from draftwood.testing.texts import table_language_model
 from draftwood_choices.collaboration.loop import Collaboration
 from draftwood_choices.collaboration.passages import FOLLOWER, LEADER, Passage
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.rules import RULES as ALL_RULES
 from draftwood_choices.collaboration.rules import EntropySwitch, Foreal, RandomTurns
+from draftwood_choices.collaboration.table_models import table_language_model
 from draftwood_choices.collaboration.writer import LocalWriter
 
 TEXTS, LENGTH, ROOT, LETTERS = 12, 80, 0, "ab.\n"

@@ -6,7 +6,7 @@ other one of the target, and settings of the head's configuration, its sizes apa
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,96 +19,54 @@ from draftwood.native.formats import HeadSizes
 from draftwood.optional import backend
 
 
-def tiny_eagle(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random EAGLE head for a small target: it drafts what nobody expects."""
-    settings = {"reads": (1, target.layers // 2, target.layers), **settings}
-    return _tiny("eagle", target, draft_tokens, seed, settings)
+class HeadMaker(Protocol):
+    """Makes a head of random weights."""
+
+    def __call__(
+        self, target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+    ) -> TrainedHead: ...
 
 
-def sure_eagle(target: Model, draft_tokens: Sequence[int] = (), seed: int = 0) -> TrainedHead:
-    """A random EAGLE head for a target of any size: it is sure of what it says, and wrong."""
-    settings = {"reads": (1, target.layers // 2, target.layers)}
-    return _tiny("eagle", target, draft_tokens, seed, settings, noise=0.3)
+def _maker(
+    kind: str, noise: float = 0.0, usual: Callable[[Model], Mapping[str, Any]] = lambda _: {}
+) -> HeadMaker:
+    """Make new weights, with noise on all of them where those of a new network say all the same.
+
+    Args:
+        usual: settings for a target, where others are not given.
+    """
+
+    def make(
+        target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
+    ) -> TrainedHead:
+        dim = target.hidden_size
+        sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
+        config = config_type(kind)(sizes, **{**usual(target), **settings})
+        tokens = np.array(draft_tokens or range(0, target.vocab_size, 2), np.int64)
+        network = backend("a head of random weights").random_network(config, seed, noise)
+        return TrainedHead.of(network, tokens, target, "tiny")
+
+    return make
 
 
-def tiny_ctc(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random CTC head for a small target, whose frames say different things."""
-    settings = {"reads": (target.layers,), "frames": 4, **settings}
-    return _tiny("ctc", target, draft_tokens, seed, settings, noise=0.3)
+def _three(target: Model) -> dict[str, Any]:
+    return {"reads": (1, target.layers // 2, target.layers)}
 
 
-def tiny_lm(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random draft LM for a small target."""
-    return _tiny("lm", target, draft_tokens, seed, settings)
-
-
-def tiny_longspec(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random LongSpec head for a small target, with as many heads for keys and values."""
-    settings = {"layer": target.layers // 2, "window": 3, **settings}
-    return _tiny("longspec", target, draft_tokens, seed, settings)
-
-
-def tiny_specdec(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random SpecDec drafter for a small target, whose queries say different things."""
-    return _tiny("specdec", target, draft_tokens, seed, settings, noise=0.3)
-
-
-def tiny_medusa(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """Random Medusa heads for a small target, which draft different things."""
-    settings = {"reads": (target.layers,), **settings}
-    return _tiny("medusa", target, draft_tokens, seed, settings, noise=0.3)
-
-
-def tiny_s2d(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random nested draft LM for a small target, whose sizes say different things."""
-    return _tiny("s2d", target, draft_tokens, seed, settings, noise=0.3)
-
-
-def tiny_dflash(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random block head for a small target, whose slots say different things."""
-    settings = {"reads": (1, target.layers), "frames": 4, "pairwise": 4, **settings}
-    return _tiny("dflash", target, draft_tokens, seed, settings, noise=0.3)
-
-
-def tiny_masked(
-    target: Model, draft_tokens: Sequence[int] = (), seed: int = 0, **settings: Any
-) -> TrainedHead:
-    """A random mask adapter for a small target, whose rows say different things."""
-    settings = {"layers": target.layers, "rank": 2, **settings}
-    return _tiny("masked", target, draft_tokens, seed, settings, noise=0.3)
-
-
-def _tiny(
-    kind: str,
-    target: Model,
-    draft_tokens: Sequence[int],
-    seed: int,
-    settings: Mapping[str, Any],
-    noise: float = 0.0,
-) -> TrainedHead:
-    """New weights, with noise on all of them where those of a new network say all the same."""
-    dim = target.hidden_size
-    sizes = HeadSizes(dim, 2 * dim, heads=4, num_kv_heads=2, head_dim=dim // 4)
-    config = config_type(kind)(sizes, **settings)
-    tokens = np.array(draft_tokens or range(0, target.vocab_size, 2), np.int64)
-    network = backend("a head of random weights").random_network(config, seed, noise)
-    return TrainedHead.of(network, tokens, target, "tiny")
+tiny_eagle = _maker("eagle", usual=_three)
+"""Make an EAGLE head: it drafts what nobody expects."""
+sure_eagle = _maker("eagle", 0.3, _three)
+"""Make an EAGLE head for a target of any size: it is sure of what it says, and wrong."""
+tiny_lm = _maker("lm")
+# of these, frames, queries, heads and sizes say different things
+tiny_ctc = _maker("ctc", 0.3, lambda target: {"reads": (target.layers,), "frames": 4})
+tiny_longspec = _maker("longspec", 0.0, lambda target: {"layer": target.layers // 2, "window": 3})
+tiny_specdec, tiny_s2d = _maker("specdec", 0.3), _maker("s2d", 0.3)
+tiny_medusa = _maker("medusa", 0.3, lambda target: {"reads": (target.layers,)})
+tiny_dflash = _maker(
+    "dflash", 0.3, lambda target: {"reads": (1, target.layers), "frames": 4, "pairwise": 4}
+)
+tiny_masked = _maker("masked", 0.3, lambda target: {"layers": target.layers, "rank": 2})
 
 
 def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from draftwood.drafters import PromptLookup
-from draftwood.engine.method import Method
+from draftwood import methods
 from draftwood.testing.models import TableModel
 from draftwood.text.language_model import LanguageModel
-from draftwood.verifiers import Match
 
 
 class LetterTokenizer:
@@ -42,4 +40,4 @@ def table_language_model(table: TableModel, letters: str) -> LanguageModel:
         letters: text of each token.
     """
     tokenizer: Any = LetterTokenizer(letters)
-    return LanguageModel(table, tokenizer, Method(PromptLookup(1, 2, 3), Match()), "table")
+    return LanguageModel(table, tokenizer, methods.build("lookup", table), "table")
