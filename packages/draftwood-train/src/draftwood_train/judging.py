@@ -21,6 +21,9 @@ from draftwood_train.losses import CHUNK, Compared
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import predicted_places, shifted
 
+JUDGED_STEPS = 4
+"""Levels of the tree that ``judge`` considers; trees of 8 nodes are rarely deeper."""
+
 RANKS = 4
 """Ranks of a node's children that are considered."""
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from draftwood_torch.heads.medusa import MedusaHead
 from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.losses import LOSSES, head_losses, require_loss
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import predicted_places, shifted
 
@@ -36,8 +36,7 @@ class MedusaHeads:
     def __post_init__(self) -> None:
         if self.heads < 1:
             raise ValueError(f"there is at least one head to train, not {self.heads}")
-        if self.loss_name not in LOSSES:
-            raise ValueError(f"loss is one of {', '.join(LOSSES)}, not {self.loss_name!r}")
+        require_loss(self.loss_name)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         """The state after the final norm."""

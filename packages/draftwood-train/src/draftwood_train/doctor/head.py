@@ -15,10 +15,11 @@ from draftwood_train.data.states import states_of
 from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.doctor.differences import Difference
 from draftwood_train.doctor.texts import HeldText
+from draftwood_train.judging import JUDGED_STEPS
 from draftwood_train.losses import CHUNK
 from draftwood_train.packing import RowPacking, TextPiece
 from draftwood_train.recipe import PackedRows, TargetWeights
-from draftwood_train.recipes.eagle import JUDGED_STEPS, EagleRecipe
+from draftwood_train.recipes.eagle import EagleRecipe
 
 CLEARLY = 0.1
 """Share of places by which another reading must be better to be called the right one."""

@@ -13,8 +13,8 @@ from draftwood_train.data.states import spread_of
 from draftwood_train.doctor.differences import Difference, Drafted
 from draftwood_train.doctor.head import guesses, head_of, rows_of
 from draftwood_train.doctor.texts import NEW_TOKENS, HeldText, kind_of, read
+from draftwood_train.judging import JUDGED_STEPS
 from draftwood_train.recipe import TargetWeights
-from draftwood_train.recipes.eagle import JUDGED_STEPS
 
 AGREES = 0.85
 """Least share of drafts that are the same where decoding rounds a head to 4 and 8 bits."""

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood_torch.heads.lm import LmHead
-from draftwood_train.judging import judged_steps
+from draftwood_train.judging import JUDGED_STEPS, judged_steps
 from draftwood_train.losses import CHUNK
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
-from draftwood_train.recipes.lm import JUDGED_STEPS, states_of_rows
+from draftwood_train.recipes.lm import states_of_rows
 from draftwood_train.unrolled import predicted_places, shifted
 
 

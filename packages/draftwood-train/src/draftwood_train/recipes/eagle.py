@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from draftwood.native.formats import HeadSizes
 from draftwood_torch.heads.eagle import EagleHead
-from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, Loss, head_losses, loss_at
+from draftwood_train.judging import JUDGED_STEPS, judged_steps
+from draftwood_train.losses import Loss, head_losses, loss_at, require_loss
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.rejections import is_first, rejected
 from draftwood_train.unrolled import (
@@ -22,9 +22,6 @@ from draftwood_train.unrolled import (
     predicted_places,
     shifted,
 )
-
-JUDGED_STEPS = 4
-"""Levels of the tree that ``judge`` considers; trees of 8 nodes are rarely deeper."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +130,7 @@ class EagleRecipe:
             )
         if self.unroll < 1 or self.layers < 1:
             raise ValueError("an EAGLE head has at least one layer and is trained for one step")
-        if self.loss_name not in LOSSES:
-            raise ValueError(f"loss is one of {', '.join(LOSSES)}, not {self.loss_name!r}")
+        require_loss(self.loss_name)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         if self.variant != "eagle-3":

@@ -12,13 +12,10 @@ from torch.nn import functional
 from draftwood_torch.heads.lm import LmHead
 from draftwood_train.divergences import DIVERGENCES, divergences
 from draftwood_train.first_weights import copy_last_layers
-from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.judging import JUDGED_STEPS, judged_steps
+from draftwood_train.losses import LOSSES, head_losses, require_loss
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
-
-JUDGED_STEPS = 4
-"""Levels of the tree that ``judge`` looks at."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +45,7 @@ class LmRecipe:
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise ValueError(f"a draft LM has at least one layer, got {self.layers}")
-        if self.loss_name not in {**LOSSES, **DIVERGENCES}:
-            known = ", ".join({**LOSSES, **DIVERGENCES})
-            raise ValueError(f"loss is one of {known}, not {self.loss_name!r}")
+        require_loss(self.loss_name, {**LOSSES, **DIVERGENCES})
 
     def reads(self, layers: int) -> tuple[int, ...]:
         return ()

@@ -14,13 +14,10 @@ from draftwood.validation import positive
 from draftwood_torch.heads import layers
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import copy_last_layers
-from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.judging import JUDGED_STEPS, judged_steps
+from draftwood_train.losses import LOSSES, head_losses, require_loss
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
-
-JUDGED_STEPS = 4
-"""Levels of the tree that ``judge`` looks at."""
 
 ANCHORS = 4
 """First places of a text, of which up to so many keep their positions."""
@@ -65,8 +62,7 @@ class LongspecRecipe:
         positive("window and depth", (self.window, self.depth))
         if self.longest < 0:
             raise ValueError(f"longest is a number of positions, or 0, not {self.longest}")
-        if self.loss_name not in LOSSES:
-            raise ValueError(f"loss is one of {', '.join(LOSSES)}, not {self.loss_name!r}")
+        require_loss(self.loss_name)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         """The input of the layer whose keys and values are read."""

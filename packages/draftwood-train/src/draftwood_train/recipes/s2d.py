@@ -12,13 +12,10 @@ from torch.nn import functional
 from draftwood.heads.kinds import config_type
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import add_nothing, copy_last_layers
-from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.judging import JUDGED_STEPS, judged_steps
+from draftwood_train.losses import LOSSES, head_losses, require_loss
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
-
-JUDGED_STEPS = 4
-"""Levels of the tree that ``judge`` looks at."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,7 @@ class S2dRecipe:
             raise ValueError(
                 f"there is at least one size of one layer, got {self.sizes} and {self.step}"
             )
-        if self.loss_name not in LOSSES:
-            raise ValueError(f"loss is one of {', '.join(LOSSES)}, not {self.loss_name!r}")
+        require_loss(self.loss_name)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         return ()
