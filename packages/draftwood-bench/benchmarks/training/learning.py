@@ -31,12 +31,12 @@ from draftwood_bench.records.statistics import block_efficiency, block_efficienc
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.tensors import as_tensor
 from draftwood_train.checkpoints import Checkpoint
-from draftwood_train.judging import RANKS, judged_steps, ranks_of
+from draftwood_train.judging import JUDGED_STEPS, RANKS, judged_steps, ranks_of
 from draftwood_train.loop import Outcome, TrainingSettings
 from draftwood_train.optimisers import Rates
 from draftwood_train.packing import RowPacking, TextPiece
 from draftwood_train.recipe import PackedRows, TargetWeights
-from draftwood_train.recipes.eagle import JUDGED_STEPS, EagleRecipe
+from draftwood_train.recipes.eagle import EagleRecipe
 from draftwood_train.run import Training
 from draftwood_train.unrolled import shifted
 
