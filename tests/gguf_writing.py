@@ -31,6 +31,7 @@ def write_gguf(
     pre: str | None = None,
     merges: Sequence[str] = (),
     pieces: Sequence[str] = (),
+    tokenizer: Mapping[str, int] | None = None,
 ) -> list[Path]:
     """Write a model; the files that came out.
 
@@ -44,11 +45,14 @@ def write_gguf(
         pre: how the tokenizer splits text first.
         merges: more of the tokenizer's; each makes a token.
         pieces: tokens of SentencePiece's kind in place of byte-level ones.
+        tokenizer: ids of more special tokens, by their keys.
     """
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in (shape_of(model.config) | dict(settings or {})).items():
         _add(writer, f"{architecture}.{key}", value)
     _add_pieces(writer, pieces) if pieces else _add_tokenizer(writer, pre, merges)
+    for key, number in (tokenizer or {}).items():
+        writer.add_uint32(f"tokenizer.ggml.{key}", number)
     for name, values in (converted(model, architecture) | dict(tensors or {})).items():
         own = kind if kind is None or isinstance(kind, gguf.GGMLQuantizationType) else kind(name)
         if own is not None and values.ndim > 1 and not name.endswith(".bias"):

@@ -25,7 +25,8 @@ def _ray_for(who: str, otherwise: str) -> Any:
 
 def _own_packages() -> list[str]:
     """Folders of draftwood and of those of its packages that are installed."""
-    names = ("", "_bench", "_heads", "_methods", "_serve", "_train")
+    names = ("", "_bench", "_choices", "_diffusion", "_heads", "_images", "_methods", "_serve")
+    names += ("_torch", "_train")
     specs = [find_spec(f"draftwood{name}") for name in names]
     return [str(Path(spec.origin).parent) for spec in specs if spec and spec.origin]
 

@@ -16,7 +16,7 @@ import torch
 
 import draftwood
 from checkout import PYTHONPATH, ROOT
-from command import refused
+from command import refused, run
 from draftwood.loading import hub
 from draftwood_torch.loading.parallel import require_split
 from draftwood_torch.models.parallel import join
@@ -150,3 +150,15 @@ def second_of(ancestor: int) -> int:
 
 if __name__ == "__main__":
     print(json.dumps(texts(draftwood.load(sys.argv[1], dtype="float32", tp=2))))
+
+
+def test_numbers_of_other_programs_processes_are_passed_over(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    asked = ("generate", "-", "--model", target, "--max-new-tokens", "3", "--raw", "--seed", "1")
+    alone = run(*asked, given="hi")
+    assert alone.exit_code == 0, alone.output
+    monkeypatch.setenv("RANK", "")
+    assert run(*asked, given="hi").stdout == alone.stdout

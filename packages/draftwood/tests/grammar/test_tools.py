@@ -17,6 +17,7 @@ TOKENIZER = bytes_and_pairs()
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "weather", "description": "Of a city.", "parameters": CITY}
 TOOLS = [{"type": "function", "function": WEATHER}, {"type": "function", "name": "now"}]
+AUTO = ToolChoice("auto")
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome }\\" {"}}\n</tool_call>'
 NOW = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 
@@ -238,6 +239,25 @@ def test_tools_and_calls_are_told_in_messages() -> None:
     own = with_tools([{"role": "system", "content": "Be brief."}, *HISTORY], tools, choice)
     assert own[0]["content"].startswith("Be brief.\n\n# Tools")
     assert "now" not in with_tools(HISTORY, tools, ToolChoice("none"))[0]["content"]
+
+
+def test_results_and_what_the_user_says_then_are_one_message() -> None:
+    tools, choice = read_tools(TOOLS)
+    again = {"role": "tool", "tool_call_id": "call_1", "content": "at n\u00f6on"}
+    asked = {"role": "user", "content": "And now?"}
+    told = with_tools([*HISTORY, again, asked, asked], tools, choice)
+    assert [each["role"] for each in told] == ["system", "user", "assistant", "user", "user"]
+    results = "<tool_response>\nrain\n</tool_response>\n<tool_response>\nat n\u00f6on\n"
+    assert told[3]["content"] == f"{results}</tool_response>\nAnd now?"
+    assert HISTORY[-1]["content"] == "rain"
+
+
+def test_letters_are_shown_as_they_are() -> None:
+    tools = [Tool("f", "Z\u00fcrich")]
+    call = {"name": "f", "arguments": {"a": "\u00e9"}}
+    told = with_tools([{"role": "assistant", "content": None, "tool_calls": [call]}], tools, AUTO)
+    assert "Z\u00fcrich" in told[0]["content"]
+    assert '"\u00e9"' in told[1]["content"]
 
 
 def test_templates_that_know_tools_are_given_them() -> None:

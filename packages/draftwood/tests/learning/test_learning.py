@@ -352,6 +352,28 @@ def test_the_thread_learns_when_nothing_runs(target: NativeModel, trained: Train
     assert user.method.drafter.learnable is learning.trained
 
 
+def test_texts_that_end_at_once_start_one_thread(
+    target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_learning(target, trained) as learning:
+        started, begin = list[threading.Thread](), learning._started
+
+        def slowly() -> threading.Thread:
+            time.sleep(0.05)
+            started.append(begin())
+            return started[-1]
+
+        monkeypatch.setattr(learning, "_started", slowly)
+        monkeypatch.setattr(learning.buffer, "add", lambda text: None)
+        some: Any = None
+        texts = [threading.Thread(target=learning.take, args=(some,)) for _ in range(4)]
+        for each in texts:
+            each.start()
+        for each in texts:
+            each.join()
+        assert len(started) == 1
+
+
 def test_learning_ends_before_python_does(tmp_path: Path) -> None:
     script = tmp_path / "learns.py"
     script.write_text(

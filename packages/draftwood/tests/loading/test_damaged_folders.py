@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from draftwood.loading import gguf_blocks
+from draftwood.loading.folders import weight_bytes
 from draftwood.loading.gguf_blocks import PLACES, open_blocks
 from draftwood.loading.models import load_model, load_tokenizer
 from draftwood.models.native import NativeModel
@@ -160,12 +161,27 @@ def test_a_bias_that_the_configuration_leaves_out_is_refused(folder: Path) -> No
     refused(folder, "q_proj.bias")
 
 
-def test_adapters_say_how_to_merge_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_copy_of_the_weights_takes_no_memory(folder: Path) -> None:
+    alone = weight_bytes(folder)
+    shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
+    (folder / "pytorch_model.bin").write_bytes(bytes(1000))
+    assert weight_bytes(folder) == alone
+    (folder / "model.safetensors").unlink()
+    assert weight_bytes(folder) == alone + 1000
+
+
+def test_an_index_beside_whole_weights_is_passed_over(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+    load_model(str(folder))
+    shutil.move(folder / "model.safetensors", folder / "model-00001-of-00001.safetensors")
+    index.write_text('{"weight_map": {"a": null}}')
+    refused(folder, "cannot be read as an index of weights")
+
+
+def test_adapters_say_how_to_merge_them(folder: Path) -> None:
     (folder / "adapter_config.json").write_text("{}")
-    find_spec = "draftwood.loading.folders.importlib.util.find_spec"
-    monkeypatch.setattr(find_spec, lambda name: None)
-    refused(folder, "PEFT is not installed", "pip install peft", "merge_and_unload")
-    monkeypatch.setattr(find_spec, lambda name: object())
+    refused(folder, "which would be left out; move adapter_config.json", "merge_and_unload")
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     refused(folder, "a PEFT adapter without a model", "--adapter")
     (folder / "config.json").unlink()

@@ -17,6 +17,7 @@ from huggingface_hub import constants
 
 from draftwood.loading import packages
 from draftwood.loading.hub import described, resolve
+from draftwood.loading.names import network_errors
 from draftwood.loading.origin import weights_digest
 from draftwood.storage.atomic import sha256
 
@@ -156,6 +157,23 @@ def test_an_unreachable_hub_is_named(connect: Connect) -> None:
         match=r"not in the local .* the Hugging Face hub cannot be reached; go online",
     ):
         resolve("org/name")
+
+
+@pytest.mark.parametrize("message", ["timed out", ""])
+def test_a_connection_that_breaks_is_told_in_a_line(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    broken = next(each for each in network_errors() if each is not ConnectionError)
+
+    def breaks(*_: object, **__: object) -> str:
+        raise broken(message)
+
+    with serve(MODEL) as address:
+        connect(address)
+        monkeypatch.setattr("huggingface_hub.snapshot_download", breaks)
+        told = message or broken.__name__
+        with pytest.raises(OSError, match=rf"did not hand out org/name \({told}\); try again"):
+            resolve("org/name")
 
 
 @pytest.mark.parametrize("reachable", [True, False])

@@ -134,3 +134,13 @@ def test_a_program_that_found_no_room_is_told_as_the_disk_s(tmp_path: Path) -> N
         publish(tmp_path / "made", "test", build)
     with pytest.raises(OSError, match="check the network"):
         _run([sys.executable, "-c", "import sys; sys.exit('[Errno 101]')"], "some package")
+
+
+def test_a_folder_behind_a_link_is_replaced_there(tmp_path: Path) -> None:
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "large disk")
+    for name in ("first", "second"):
+        replace_folder(tmp_path / "link", lambda folder, name=name: (folder / name).touch())
+    assert (tmp_path / "link").is_symlink()
+    assert [each.name for each in (tmp_path / "large disk").iterdir()] == ["second"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["large disk", "link"]

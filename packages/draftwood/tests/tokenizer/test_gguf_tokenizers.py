@@ -10,13 +10,13 @@ import gguf
 import pytest
 from small_tokenizers import SPECIAL, byte_level, hard_texts, learned_pieces
 from test_tokenizer import differences, opened
-from tokenizers import pre_tokenizers
+from tokenizers import AddedToken, pre_tokenizers
 from transformers import TokenizersBackend
 from transformers.models.auto import tokenization_auto
 
 from draftwood.text.infill import InfillTokens
 from draftwood.tokenizer import Tokenizer, open_tokenizer, tokenizer_of_gguf
-from draftwood.tokenizer.gguf import implied_merges
+from draftwood.tokenizer.gguf import KEEPING, LIKE_LLAMA_3, TOKENS_FIRST, implied_merges
 from draftwood.tokenizer.gguf_splits import AS_GPT2, SINGLE_DIGITS, SPLITS
 
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
@@ -57,7 +57,11 @@ def write(
 
 
 def in_transformers(path: Path, architecture: str) -> Any:
-    """The tokenizer as the classes of Transformers make it, with llama.cpp's way to cut digits."""
+    """The tokenizer as the classes of Transformers make it.
+
+    What they leave out of a file is added as llama.cpp has it: digits that are cut, words that are
+    tokens whatever merges say, and control tokens of Phi 3 that take the blanks behind them.
+    """
     kind = tokenization_auto.TOKENIZER_MAPPING_NAMES.get(CLASSES.get(architecture, architecture))
     made: Any = tokenization_auto.tokenizer_class_from_name(kind) if kind else TokenizersBackend
     found = (made or TokenizersBackend).from_pretrained(path.parent, gguf_file=path.name)
@@ -69,6 +73,15 @@ def in_transformers(path: Path, architecture: str) -> Any:
                 pre_tokenizers.ByteLevel(add_prefix_space=False),
             ]
         )
+    if pre is not None and pre.contents() in (*LIKE_LLAMA_3, *TOKENS_FIRST):
+        found.backend_tokenizer.model.ignore_merges = True
+    if architecture == "phi3":
+        control = [
+            AddedToken(each.content, normalized=False, special=True, rstrip=True)
+            for each in found.added_tokens_decoder.values()
+            if each.special and each.content not in KEEPING
+        ]
+        found.backend_tokenizer.add_tokens(control)
     return found
 
 
@@ -137,11 +150,15 @@ NAMES = [name for names in SPLITS.values() for name in names if name not in KIN]
 
 @pytest.mark.parametrize("pre", [*AS_GPT2, *SINGLE_DIGITS, *NAMES])
 def test_byte_level_files_split_by_their_name(tmp_path: Path, pre: str | None) -> None:
-    told: dict[str, Any] = {} if pre is None else {"pre": pre}
+    told: dict[str, Any] = {} if pre is None else {"pre": pre, "add_bos_token": False}
     path = byte_level_file(
         tmp_path / "m.gguf", "llama", bos_token_id=1, eos_token_id=2, unknown_token_id=0, **told
     )
     same(path, "llama")
+    silent = {name: each for name, each in told.items() if name != "add_bos_token"}
+    byte_level_file(path, "llama", bos_token_id=1, eos_token_id=2, unknown_token_id=0, **silent)
+    first = tokenizer_of_gguf(path, "llama")("a")["input_ids"][0]
+    assert (first == 1) == (pre in LIKE_LLAMA_3)
 
 
 def test_the_names_are_those_of_transformers() -> None:
@@ -155,7 +172,7 @@ def test_the_names_are_those_of_transformers() -> None:
 
 @pytest.mark.parametrize("pre", KIN)
 def test_names_that_transformers_lacks_split_as_their_kin(tmp_path: Path, pre: str) -> None:
-    told = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
+    told = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0, "add_bos_token": False}
     made: list[Any] = [
         tokenizer_of_gguf(byte_level_file(tmp_path / f"{name}.gguf", "llama", pre=name, **told), "")
         for name in (pre, KIN[pre], "gpt-2")
@@ -163,6 +180,29 @@ def test_names_that_transformers_lacks_split_as_their_kin(tmp_path: Path, pre: s
     ours, kin, other = made
     assert differences(ours, kin, hard_texts()) == []
     assert differences(ours, other, hard_texts())  # control
+
+
+def test_words_are_tokens_whatever_merges_say(tmp_path: Path) -> None:
+    alphabet = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ab", "bc", "abc"]
+    types, merges = [NORMAL] * len(alphabet), ["a b", "b c"]  # none makes abc
+    split = []
+    for pre in ("llama-bpe", "qwen2"):
+        path = write(tmp_path / "m.gguf", "gpt2", "llama", alphabet, types, merges, pre=pre)
+        read: Any = tokenizer_of_gguf(path, "llama")
+        split.append([alphabet[each] for each in read("abc")["input_ids"]])
+    assert split == [["abc"], ["ab", "c"]]
+
+
+def test_ends_of_turns_in_phi_3_take_the_line_behind_them(tmp_path: Path) -> None:
+    told = {"bos_token_id": 1, "eos_token_id": 2}
+    texts = {}
+    for architecture in ("phi3", "llama"):
+        path = pieces_file(tmp_path / "m.gguf", architecture, **told)
+        read: Any = tokenizer_of_gguf(path, architecture)
+        texts[architecture] = [len(read(f"{end}\n")["input_ids"]) for end in ("<|end|>", "<s>")]
+    assert texts["phi3"][0] == 2  # the begin of the text, and the token
+    assert texts["phi3"][1] > 2
+    assert texts["llama"][0] > 2
 
 
 @pytest.mark.parametrize("pre", ["starcoder", "codeshell", "exaone", "minerva-7b", "mellum2"])

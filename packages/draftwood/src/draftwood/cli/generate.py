@@ -107,7 +107,7 @@ def generate(
     written = given_prompt(prompt, file)
     _require_chat(system, decoding["raw"])
     processes.run_over(names.tp, names.model, names.dtype, names.device)
-    written = read_prompt() if written is None and processes.leads() else written
+    written = read_prompt() if written is None and processes.leads(names.tp) else written
     lm = options.load(names, method, overlap, measure=False, tree=tree)
     asked = options.messages(lm, written or "", system)
     if answers > 1:

@@ -361,7 +361,7 @@ def in_processes(names: ModelNames) -> None:
 
     how = names.tp, names.model, names.dtype, names.device
     processes.run_over(*how)
-    if not processes.leads():
+    if not processes.leads(names.tp):
         processes.serve_the_first(*how)
 
 

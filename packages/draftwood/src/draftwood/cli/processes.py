@@ -22,9 +22,11 @@ FAILURE = re.compile(r"E\d{4} \d\d:|Traceback \(most recent")
 """Beginnings of lines after which torchrun alone prints, apart from errors in one line."""
 
 
-def leads() -> bool:
-    """True if this process decides and prints: the only one, or torchrun's first."""
-    return not rank()
+def leads(tp: int) -> bool:
+    """True if this process decides and prints: the only one, whatever others are around it, or the
+    first of several that hold a model.
+    """
+    return tp == 1 or not rank()
 
 
 def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None:

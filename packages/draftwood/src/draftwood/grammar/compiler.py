@@ -3,11 +3,14 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from draftwood.grammar.grammar import Grammar, first_line
+from draftwood.grammar.schemas import PATTERNS, mended
 from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
 from draftwood.optional import install_command
 from draftwood.tokenizer.protocol import AnyTokenizer
@@ -52,7 +55,7 @@ class Compiler:
             ValueError: for a schema that is no JSON, too large, unsatisfiable, or that has keywords
                 which cannot be kept; it says which.
         """
-        text = schema_text(schema)
+        text = _mended(schema_text(schema))
         defaults: Any = {"whitespace_pattern": WHITESPACE}
         try:
             source = _guidance().LLMatcher.grammar_from_json_schema(text, defaults)
@@ -90,9 +93,33 @@ class Compiler:
         """
         if choice.mode == "none" or not tools:
             return None
-        lark = lark_of_tools(tools, choice, WHITESPACE, self._words)
+        try:
+            return self._of_tools(tools, choice)
+        except ValueError:
+            kept = [self._kept(tool) for tool in tools]
+            if kept == [*tools]:
+                raise
+            return self._of_tools(kept, choice)
+
+    def _of_tools(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar:
+        try:
+            lark = lark_of_tools(tools, choice, WHITESPACE, self._words)
+        except RecursionError:
+            raise ValueError("the tools' schemas are nested too deeply") from None
         require_small("the tools' schemas", lark)
         return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
+
+    def _kept(self, tool: Tool) -> Tool:
+        """A tool whose schema can be followed, without what cannot be kept."""
+        if tool.strict:
+            return tool
+        ways = (tool.parameters, mended(tool.parameters, True, PATTERNS), {"type": "object"})
+        for parameters in ways:
+            found = replace(tool, parameters=parameters)
+            with suppress(ValueError):
+                self._of_tools([found], ToolChoice("required"))
+                return found
+        return tool
 
     def of_answer(
         self, schema: Mapping[str, Any] | None, tools: Sequence[Tool], choice: ToolChoice
@@ -193,6 +220,14 @@ def _text_of(backend: Any, words: Mapping[str, int]) -> str:
     told["model"]["vocab"] |= words
     told["added_tokens"] = [each for each in told["added_tokens"] if each["content"] not in words]
     return json.dumps(told)
+
+
+def _mended(text: str) -> str:
+    """A schema in JSON as it is compiled."""
+    try:
+        return json.dumps(mended(json.loads(text)))
+    except RecursionError:
+        raise ValueError("the JSON schema is nested too deeply") from None
 
 
 def _require_text(what: str, text: object) -> None:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from draftwood.grammar.schemas import mended
+
 NO_ARGUMENTS: Mapping[str, Any] = {
     "type": "object",
     "properties": {},
@@ -98,7 +100,8 @@ def lark_of_tools(
     for name, tool in zip(names, chosen, strict=True):
         begin = f'{{"name": {json.dumps(tool.name)}, "arguments": '
         guidance = {"whitespace_pattern": whitespace, "lenient": not tool.strict}
-        schema = {"type": "object", **tool.parameters, "x-guidance": guidance}
+        asked = mended({"type": "object", **tool.parameters}, lenient=not tool.strict)
+        schema = {**asked, "x-guidance": guidance}
         lines.append(f"{name}: {json.dumps(begin)} %json {json.dumps(schema)}")
     return "\n".join(lines)
 
@@ -111,10 +114,10 @@ def with_tools(
     Tools go into the system message, earlier calls into the assistant's and their results into the
     user's, in the words of Hermes models.
     """
-    plain = [_told(message) for message in messages]
+    plain = _together(messages)
     if not tools or choice.mode == "none":
         return plain
-    listed = "\n".join(json.dumps(tool.as_json()) for tool in tools)
+    listed = "\n".join(json.dumps(tool.as_json(), ensure_ascii=False) for tool in tools)
     asked = {
         "auto": "You may call one or more functions to assist with the user query.",
         "required": "Call one or more functions to assist with the user query.",
@@ -132,6 +135,19 @@ def with_tools(
     return [{"role": "system", "content": note}, *plain]
 
 
+def _together(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages with calls and results as text; results, and what the user says then, are one."""
+    told, is_open = list[dict[str, Any]](), False
+    for message in messages:
+        found, is_result = _told(message), message.get("role") == "tool"
+        if is_open and found.get("role") == "user":
+            told[-1]["content"] += f"\n{found.get('content') or ''}"
+        else:
+            told.append(found)
+        is_open = is_result
+    return told
+
+
 def _told(message: Mapping[str, Any]) -> dict[str, Any]:
     """Message with its calls or its result as text."""
     told = {key: value for key, value in message.items() if key != "tool_calls"}
@@ -147,7 +163,8 @@ def _told(message: Mapping[str, Any]) -> dict[str, Any]:
 def _written(call: Mapping[str, Any]) -> str:
     function = call.get("function", call)
     arguments = function.get("arguments") or {}
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    plain = isinstance(arguments, str)
+    text = arguments if plain else json.dumps(arguments, ensure_ascii=False)
     return f'{OPEN}\n{{"name": {json.dumps(function.get("name"))}, "arguments": {text}}}\n{CLOSE}'
 
 

@@ -114,6 +114,7 @@ class Learning(InProcess):
         self._trained_on: weakref.WeakSet[WatchedText] = weakref.WeakSet()
         self._turn, self._came = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._swaps = self._drops = self._read = 0
         self._error: str | None = None
         self._ended = False
@@ -154,8 +155,9 @@ class Learning(InProcess):
         """Take a text into the buffer; the first one starts the thread."""
         self.buffer.add(text)
         self._came.set()
-        if self._thread is None:
-            self._thread = self._started()
+        with self._starting:
+            if self._thread is None and not self._ended:
+                self._thread = self._started()
 
     def _started(self) -> threading.Thread:
         """Start the thread, whose one core is its own choice and nobody else's."""

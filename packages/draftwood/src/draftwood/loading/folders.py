@@ -8,7 +8,6 @@ A configuration is compared with the weights beside it: Transformers builds the 
 fills missing tensors with random numbers, and ignores unknown ones.
 """
 
-import importlib.util
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from draftwood.loading.tensors import INDEX, WHOLE, weight_files
 from draftwood.optional import backend
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
@@ -105,9 +105,13 @@ BYTES: dict[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2
 
 
 def weight_bytes(folder: Path, dtype: str | None = None) -> int:
-    """Bytes of a folder's weights in memory, in this type or, in another than ours, as stored."""
+    """Bytes of a folder's weights in memory, in this type or, in another than ours, as stored.
+
+    A second copy of them in another form does not count.
+    """
+    found = [path for path in weight_files(folder) if path.is_file()]
     total = 0
-    for path in (path for pattern in WEIGHTS for path in folder.glob(pattern)):
+    for path in found or [path for pattern in WEIGHTS for path in folder.glob(pattern)]:
         size = BYTES.get(dtype or "")
         if size is None or path.suffix != ".safetensors":
             total += path.stat().st_size
@@ -120,13 +124,15 @@ def weight_bytes(folder: Path, dtype: str | None = None) -> int:
 def _check_shards(folder: Path) -> None:
     """Look for the files that an index of sharded weights names."""
     for path in folder.glob("*.index.json"):
+        if path.name == INDEX and (folder / WHOLE).is_file():
+            continue  # which is read
         try:
             named = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
+            missing = [name for name in named if not (folder / name).is_file()]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(
                 f"{path} cannot be read as an index of weights; fetch the file again"
             ) from None
-        missing = [name for name in named if not (folder / name).is_file()]
         if missing and not _is_copy(path, folder):
             raise FileNotFoundError(
                 f"{folder} lacks {len(missing)} of the {len(named)} files that {path.name} names,"
@@ -263,11 +269,10 @@ def require_no_adapter(folder: Path) -> None:
     own = [path for path in own if not path.name.startswith(ADAPTER_WEIGHTS)]
     if not own or not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is a PEFT adapter without a model; {NAME_MODEL}")
-    if importlib.util.find_spec("peft") is None:
-        raise ValueError(
-            f"{folder} has a PEFT adapter beside its model, and PEFT is not installed; install it"
-            f" with 'pip install peft', or {MERGE}"
-        )
+    raise ValueError(
+        f"{folder} has a PEFT adapter beside its model, which would be left out; move {ADAPTER} and"
+        f" {ADAPTER_WEIGHTS}* into a folder of their own and name it with --adapter, or {MERGE}"
+    )
 
 
 def _others(folder: Path) -> Iterable[Path]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 3
+READING = 4
 
 
 @dataclass(frozen=True)

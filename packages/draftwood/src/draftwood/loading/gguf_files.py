@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content
 
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 4
+READING = 5
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
 

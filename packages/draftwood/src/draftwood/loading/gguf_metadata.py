@@ -1,6 +1,6 @@
 """The settings of a GGUF file, of which none may be left unread."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,14 @@ MOST = 1 << 31
 """Counts are smaller: of layers, of dimensions, of positions."""
 # the tensors say these themselves
 DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}
+SPECIAL, TURNS = ("bos", "eos", "padding"), ("eot", "eom")
+ENDS_OF_TURNS = (
+    *("<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<turn|>"),
+    *("<end_of_utterance>", "<EOT>", "[EOT]"),
+)
+"""Tokens that end a turn where the chat template writes them; many files do not name their own."""
+CONTROL = 3
+"""Type of a token that is no text."""
 
 
 @dataclass(eq=False)
@@ -46,6 +54,7 @@ class Metadata:
         architecture: llama.cpp's name of it.
         values: settings without the architecture in front.
         tokens: ids of special tokens, under llama.cpp's names.
+        ends: ids of tokens that end a turn, besides the end of texts.
         shapes: of all tensors, in PyTorch's order.
         factors: tensors that scale rotary frequencies, by name.
     """
@@ -55,6 +64,7 @@ class Metadata:
     tokens: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
     factors: Mapping[str, list[float]] = field(default_factory=dict)
+    ends: tuple[int, ...] = ()
 
     def take(self, key: str, default: Any = None) -> Any:
         """The value of a setting that may be missing: a text where the default is one, or a number.
@@ -126,7 +136,8 @@ def read_metadata(readers: "list[GGUFReader]") -> Metadata:
             for key, each in fields.items()
             if key.startswith(f"{name}.")
         },
-        tokens=_special(fields),
+        tokens=_special(fields, SPECIAL),
+        ends=(*_special(fields, TURNS).values(), *_ends_of_turns(fields)),
         shapes={
             key: tuple(int(size) for size in reversed(tensor.shape))
             for key, tensor in tensors.items()
@@ -139,10 +150,24 @@ def read_metadata(readers: "list[GGUFReader]") -> Metadata:
     )
 
 
-def _special(fields: Mapping[str, Any]) -> dict[str, int]:
+def _special(fields: Mapping[str, Any], keys: Sequence[str]) -> dict[str, int]:
     """The ids of special tokens."""
-    names = {key: f"tokenizer.ggml.{key}_token_id" for key in ("bos", "eos", "padding")}
+    names = {key: f"tokenizer.ggml.{key}_token_id" for key in keys}
     found = {key: fields[name].contents() for key, name in names.items() if name in fields}
     if strange := [names[key] for key, value in found.items() if type(value) is not int]:
         raise ValueError(f"{', '.join(strange)} should be whole numbers")
     return found
+
+
+def _ends_of_turns(fields: Mapping[str, Any]) -> list[int]:
+    """The ids of tokens that end a turn by the file's chat template."""
+    names = ("tokenizer.chat_template", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type")
+    if any(name not in fields for name in names):
+        return []
+    template, tokens, kinds = (fields[name] for name in names)
+    text = str(template.contents())
+    wanted = {each.encode() for each in ENDS_OF_TURNS if each in text}
+    if "<|return|>" in text:
+        wanted.discard(b"<|end|>")  # in gpt-oss, which ends a message of several with it
+    found = (id for id, at in enumerate(tokens.data) if bytes(tokens.parts[at]) in wanted)
+    return [id for id in found if int(kinds.parts[kinds.data[id]][0]) == CONTROL] if wanted else []

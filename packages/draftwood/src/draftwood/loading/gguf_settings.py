@@ -64,6 +64,9 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
     }
     found |= {"tie_word_embeddings": "output.weight" not in metadata.shapes}
     found |= {name: metadata.tokens.get(key) for key, name in TOKENS.items()}
+    ends = [found["eos_token_id"], *metadata.ends] if metadata.ends else []
+    if several := list(dict.fromkeys(end for end in ends if end is not None)):
+        found["eos_token_id"] = several[0] if len(several) == 1 else several
     found |= known.more(metadata, found)
     metadata.require_nothing_left()
     return found

@@ -31,6 +31,7 @@ from draftwood.loading.names import (
     is_hub_id,
     listing,
     name_of_dtype,
+    network_errors,
     not_there,
     placed,
     require_dtype,
@@ -284,7 +285,7 @@ def _download(repository: str, patterns: list[str], names: list[str] | None) -> 
         names: of all its files; None where it is offline.
     """
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         with explain_write_errors(Path(constants.HF_HUB_CACHE)), quiet_downloads():
@@ -296,8 +297,8 @@ def _download(repository: str, patterns: list[str], names: list[str] | None) -> 
             )
     except LocalEntryNotFoundError:
         return None
-    except HfHubHTTPError as error:
-        reason = str(error).strip().splitlines()[0]
+    except network_errors() as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OSError(
             f"the Hugging Face hub did not hand out {repository} ({reason}); try again later"
         ) from error

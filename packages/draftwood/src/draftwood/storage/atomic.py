@@ -197,6 +197,7 @@ def replace_folder(destination: Path, build: Callable[[Path], None]) -> Path:
     `build` fills an empty folder, which is then renamed. Raises OSError when the disk cannot take
     the folder.
     """
+    destination = destination.resolve()  # where a link leads
     mark = f"{os.getpid()}-{threading.get_ident()}"
     partial, before = (
         destination.with_name(f".{destination.name}.{mark}.{what}") for what in ("partial", "old")

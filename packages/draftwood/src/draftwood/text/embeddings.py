@@ -1,6 +1,7 @@
 """Embeddings of texts: hidden states behind the final norm, one vector for each text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,10 @@ class EmbeddingTask:
         """
         if not isinstance(texts, Iterable):
             raise TypeError(f"a text to embed is a str or a list of token ids, got {texts!r:.60}")
+        if isinstance(texts, Mapping):  # as tokenizers give them
+            texts = texts.get("input_ids", texts)
         several = [texts] if isinstance(texts, str) else list(texts)
-        if several and all(isinstance(each, int) for each in several):
+        if several and all(isinstance(each, Integral) for each in several):
             several = [several]
         most = model.context_length if truncate else None
         return cls(model, [tokens_of(tokenizer, each)[:most] for each in several], pooling)

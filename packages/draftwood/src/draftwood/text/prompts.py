@@ -167,7 +167,8 @@ def plain_messages(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             raise TypeError(
                 f"tool_calls of message {number} must be a list of dicts, got {calls!r:.80}"
             )
-        messages.append({**message, "content": content})
+        role = "system" if message["role"] == "developer" else message["role"]
+        messages.append({**message, "role": role, "content": content})
     return messages
 
 

@@ -63,7 +63,7 @@ def _made(vocabulary: StoredVocabulary, architecture: str) -> Tokenizer:
     backend, special = build(vocabulary), vocabulary.special()
     if architecture in GEMMA and backend.token_to_id("<mask>") is not None:
         special["mask_token"] = "<mask>"
-    _add_tokens(backend, vocabulary, special.values())
+    _add_tokens(backend, vocabulary, special.values(), strips=build is _phi3)
     backend.post_processor = _around(backend, vocabulary, special)
     return Tokenizer(backend, special, (), vocabulary.chat_template)
 
@@ -77,7 +77,9 @@ def _byte_level(vocabulary: StoredVocabulary) -> Backend:
         for number, token in enumerate(vocabulary.tokens)
     }
     merges = _merges(vocabulary.told, vocabulary.tokens)
-    made = Backend(models.BPE(tokens, merges, continuing_subword_prefix="", end_of_word_suffix=""))
+    whole_first = vocabulary.told.get("pre") in (*LIKE_LLAMA_3, *TOKENS_FIRST)
+    more: Any = {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
+    made = Backend(models.BPE(tokens, merges, ignore_merges=whole_first, **more))
     made.pre_tokenizer = split(vocabulary.told.get("pre"))
     made.decoder = decoders.ByteLevel()
     return made
@@ -181,13 +183,23 @@ def implied_merges(tokens: Sequence[str], ranks: Mapping[str, float]) -> list[tu
     return [way[3:] for way in found]
 
 
-def _add_tokens(backend: Backend, vocabulary: StoredVocabulary, special: Iterable[str]) -> None:
-    """Make tokens be found before a text is split: control tokens, and those of the user."""
+def _add_tokens(
+    backend: Backend, vocabulary: StoredVocabulary, special: Iterable[str], strips: bool = False
+) -> None:
+    """Make tokens be found before a text is split: control tokens, and those of the user.
+
+    Args:
+        strips: whether control tokens take the blanks behind them, as those of turns in Phi 3 do.
+    """
     here = backend.get_vocab()
     control = dict.fromkeys([*vocabulary.of_type(CONTROL), *special])
     own = [token for token in vocabulary.of_type(USER_DEFINED) if token not in control]
     backend.add_tokens(
-        [AddedToken(each, normalized=False, special=True) for each in control if each in here]
+        [
+            AddedToken(each, normalized=False, special=True, rstrip=strips and each not in KEEPING)
+            for each in control
+            if each in here
+        ]
         + [AddedToken(each, normalized=False, special=False) for each in own if each in here]
     )
 
@@ -200,7 +212,8 @@ def _around(backend: Backend, vocabulary: StoredVocabulary, special: Mapping[str
     """
     told, kind = vocabulary.told, vocabulary.kind
     wanted = {
-        "bos": told.get("add_bos_token", kind == "llama") and kind != "gemma4",
+        "bos": told.get("add_bos_token", kind == "llama" or told.get("pre") in LIKE_LLAMA_3)
+        and kind != "gemma4",
         "eos": told.get("add_eos_token", False),
     }
     tokens = {name: special.get(f"{name}_token") for name, is_added in wanted.items() if is_added}
@@ -212,6 +225,16 @@ def _around(backend: Backend, vocabulary: StoredVocabulary, special: Mapping[str
     return processors.TemplateProcessing(single=one[0], pair=one[0] + one[1], special_tokens=both)
 
 
+LIKE_LLAMA_3 = (
+    *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
+    *("jina-v5-nano", "tekken"),
+)
+"""Ways to split text whose files begin texts where they do not say otherwise, and whose words are
+tokens whatever merges say; llama.cpp knows them by these names."""
+TOKENS_FIRST = ("minicpm5", "youtu", "glm4", "glm5", "granite-embed-multi-97m")
+"""Ways of the second kind alone."""
+KEEPING = ("<s>", "<unk>", "<|endoftext|>")
+"""Control tokens of Phi 3 that keep the blanks behind them."""
 GEMMA = ("gemma", "gemma2", "gemma3")
 BY_ARCHITECTURE: dict[str, Callable[[StoredVocabulary], Backend]] = {
     **dict.fromkeys(GEMMA, _gemma),
