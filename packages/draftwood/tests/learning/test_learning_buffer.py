@@ -191,6 +191,14 @@ def test_states_of_another_head_are_refused(
         opened(strange, tiny_eagle(strange), tmp_path)
 
 
+def test_states_under_another_adapter_are_refused(trained: TrainedHead, tmp_path: Path) -> None:
+    LearningFolder(tmp_path, trained, "one").close()
+    LearningFolder(tmp_path, trained, "one").close()
+    for other in ("", "two"):
+        with pytest.raises(ValueError, match="the model had another adapter"):
+            LearningFolder(tmp_path, trained, other)
+
+
 @pytest.mark.parametrize(
     ("error", "why"),
     [

@@ -161,6 +161,17 @@ def test_a_bias_that_the_configuration_leaves_out_is_refused(folder: Path) -> No
     refused(folder, "q_proj.bias")
 
 
+def test_a_shape_that_does_not_fit_its_bytes_is_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["model.norm.weight"]["shape"] = [WIDTH, 3]
+    told = json.dumps(header).encode()
+    path.write_bytes(len(told).to_bytes(8, "little") + told + content[8 + length :])
+    refused(folder, "the shape of model.norm.weight does not fit its bytes")
+
+
 def test_a_second_copy_of_the_weights_takes_no_memory(folder: Path) -> None:
     alone = weight_bytes(folder)
     shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")

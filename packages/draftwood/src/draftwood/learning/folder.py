@@ -30,6 +30,7 @@ class LearningFolder:
     Args:
         folder: a new or empty one, or one that was made by this class for the same head.
         trained: the head that learns.
+        adapter: mark of that in the target's weights; empty for none.
 
     Attributes:
         outdated: whether a head was there that was learnt from another one; it is removed.
@@ -40,7 +41,7 @@ class LearningFolder:
         OSError: where the disk refuses.
     """
 
-    def __init__(self, folder: Path, trained: "TrainedHead") -> None:
+    def __init__(self, folder: Path, trained: "TrainedHead", adapter: str = "") -> None:
         self.folder, self._trained = folder, trained
         self._facts = {
             "format": FORMAT,
@@ -48,6 +49,7 @@ class LearningFolder:
             "reads": list(trained.config.reads),
             "target": asdict(trained.target),
             "head": trained.digest,
+            "adapter": adapter,
         }
         self.outdated = False
         self._files: dict[WatchedText, Path] = {}
@@ -82,6 +84,8 @@ class LearningFolder:
             same.require(trained.target)
             if reads != self._facts["reads"]:
                 raise ValueError(f"layers {reads}, and this one reads {self._facts['reads']}")
+            if says.get("adapter", "") != self._facts["adapter"]:
+                raise ValueError("the model had another adapter")
         except ValueError as error:
             raise ValueError(
                 f"{self.folder} holds states of another head ({error}); {ELSEWHERE}"

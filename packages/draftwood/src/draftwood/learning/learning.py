@@ -19,6 +19,7 @@ from draftwood.learning.idle import EndedError, IdleGate
 from draftwood.learning.learner import Learner, Pause, is_better, make_learner
 from draftwood.learning.texts import WatchedText
 from draftwood.learning.watching import Watch, WatchedSession
+from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import InProcess, Model
 from draftwood.native.threads import threads_of_torch_kept, work_beside
 
@@ -121,7 +122,7 @@ class Learning(InProcess):
         self._folder = None if folder is None else self._opened(folder)
 
     def _opened(self, folder: Path) -> LearningFolder:
-        found = LearningFolder(folder, self.trained)
+        found = LearningFolder(folder, self.trained, adapter_of(self.target))
         if found.outdated:
             self.say(
                 f"the head in {folder} was learnt from another one than is given now, so it is"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,7 @@ def _require_tensor(name: str, told: Any) -> None:
     whole = all(isinstance(each, int) and each >= 0 for each in numbers)
     if not (whole and isinstance(told["dtype"], str) and len(told["data_offsets"]) == 2):
         raise ValueError(f"its header does not tell what {name} is")
+    first, end = told["data_offsets"]
+    kind = STORED.get(told["dtype"])
+    if kind is not None and prod(told["shape"]) * np.dtype(kind).itemsize != end - first:
+        raise ValueError(f"the shape of {name} does not fit its bytes")
