@@ -46,6 +46,12 @@ def test_large_steps_are_refused_before_they_take_all_memory(compiler: Compiler)
         compiler.json_schema({"type": "number", "multipleOf": step})
 
 
+def test_alternatives_that_may_overlap_are_refused_with_a_cure(compiler: Compiler) -> None:  # noqa: F811
+    some = [{"properties": {name: {"type": "string"}}} for name in "ab"]
+    with pytest.raises(ValueError, match="Use anyOf, or alternatives that a required constant"):
+        compiler.json_schema({"type": "object", "oneOf": some})
+
+
 def test_what_is_no_schema_stays_as_it_is() -> None:
     data = {"exclusiveMinimum": 0, "maximum": 0.5, "multipleOf": 10**9 + 7, "uniqueItems": False}
     schema = {"enum": [data], "const": data, "default": data, "properties": {"multipleOf": {}}}

@@ -24,6 +24,9 @@ WHITESPACE = r"(\x20|\n[\x20\t]{0,40})"
 go on with blanks for ever.
 """
 
+ITS_ADVICE = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
+OUR_ADVICE = "Use anyOf, or alternatives that a required constant tells apart"
+
 
 class Compiler:
     """Compiles grammars for one model; several threads may do so at once.
@@ -237,4 +240,5 @@ def _require_text(what: str, text: object) -> None:
 
 def _reason(error: str) -> str:
     """Reason that llguidance gives against a grammar, on one line."""
-    return " ".join(error.replace("<non-verbose/>", "").split())[:300] or "no reason given"
+    told = error.replace("<non-verbose/>", "").replace(ITS_ADVICE, OUR_ADVICE)
+    return " ".join(told.split())[:300] or "no reason given"
