@@ -92,5 +92,6 @@ def _apart(bound: float, width: float) -> float:
 
 
 def _number(value: object) -> float | int | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isfinite(value) else None
