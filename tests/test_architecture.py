@@ -286,7 +286,7 @@ OTHERS = [folder for name, folder in SATELLITES.items() if name != BACKEND]
 MOST_NAMES = {
     "of the core": (187, "draftwood", OTHERS),
     "of the backend": (98, "draftwood", [SATELLITES[BACKEND]]),
-    "of PyTorch's package": (11, BACKEND, OTHERS),
+    "of PyTorch's package": (10, BACKEND, OTHERS),
 }
 """Names that are imported at most, by kind: of which package, and by which folders. Those of the
 core are counted outside ``testing``, those of the backend are the core's that it imports. A new

@@ -12,7 +12,7 @@ from draftwood.models.model import Model, ModelSession, PrefixStore, extend_in_c
 from draftwood.sampling_params import SamplingParams
 from draftwood.stats import Stats, Step
 from draftwood.text import prompts
-from draftwood.text.builder import TAIL, TextBuilder
+from draftwood.text.builder import TextBuilder
 from draftwood.text.language_model import LanguageModel
 from draftwood.together import clock
 from draftwood.tokenizer import AnyTokenizer
@@ -20,6 +20,8 @@ from draftwood_choices.collaboration.cost import WriterCost
 from draftwood_choices.collaboration.passages import Passage, WrittenToken
 from draftwood_choices.collaboration.seams import continued
 
+NEWEST = 16
+"""Tokens that tell whether the last of them leave a character open."""
 LONGEST_CHARACTER = 4
 """Bytes of a character at most, and so tokens that tell none of it."""
 
@@ -215,7 +217,7 @@ class LocalWriter:
 
 def _untold(tokenizer: AnyTokenizer, answer: Sequence[int]) -> int:
     """Count the newest tokens whose text nobody has told, as a character lacks bytes yet."""
-    newest, most = answer[-TAIL:], min(len(answer), LONGEST_CHARACTER)
+    newest, most = answer[-NEWEST:], min(len(answer), LONGEST_CHARACTER)
     for count in range(most):
         if not TextBuilder.whole(tokenizer, newest[: len(newest) - count]).endswith("\ufffd"):
             return count

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from draftwood.loading.tensors import INDEX, WHOLE, weight_files
 from draftwood.optional import backend
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
@@ -40,6 +39,9 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "d_model")
 PACKED = 4
 """Most entries of a matrix that one byte packs."""
+
+WHOLE = "model.safetensors"
+"""File of weights that are in one."""
 
 REST = "small.safetensors"
 """File of the small tensors of a model whose matrices lie elsewhere."""
@@ -109,6 +111,8 @@ def weight_bytes(folder: Path, dtype: str | None = None) -> int:
 
     A second copy of them in another form does not count.
     """
+    from draftwood.loading.tensors import weight_files  # of safetensors alone
+
     found = [path for path in weight_files(folder) if path.is_file()]
     total = 0
     for path in found or [path for pattern in WEIGHTS for path in folder.glob(pattern)]:
@@ -124,7 +128,7 @@ def weight_bytes(folder: Path, dtype: str | None = None) -> int:
 def _check_shards(folder: Path) -> None:
     """Look for the files that an index of sharded weights names."""
     for path in folder.glob("*.index.json"):
-        if path.name == INDEX and (folder / WHOLE).is_file():
+        if path.name == f"{WHOLE}.index.json" and (folder / WHOLE).is_file():
             continue  # which is read
         try:
             named = sorted(set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
