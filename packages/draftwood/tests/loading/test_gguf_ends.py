@@ -9,8 +9,7 @@ import pytest
 from test_gguf_files import build, own_home  # noqa: F401  (a fixture)
 
 import draftwood
-from draftwood.loading.gguf_metadata import read_metadata
-from draftwood.loading.gguf_settings import configuration
+from draftwood.loading.gguf_reader import read_content
 from gguf_writing import write_gguf
 
 CONTROL, NORMAL = 3, 1
@@ -39,7 +38,7 @@ def ends_of(path: Path, template: str | None, kinds: Any = KINDS, **ids: int) ->
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return configuration(read_metadata([gguf.GGUFReader(path)]))["eos_token_id"]
+    return read_content([path]).config["eos_token_id"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from draftwood.tokenizer.gguf_vocabulary import CONTROL, read_vocabulary
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -40,8 +43,6 @@ ENDS_OF_TURNS = (
     *("<end_of_utterance>", "<EOT>", "[EOT]"),
 )
 """Tokens that end a turn where the chat template writes them; many files do not name their own."""
-CONTROL = 3
-"""Type of a token that is no text."""
 
 
 @dataclass(eq=False)
@@ -117,8 +118,12 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and isfinite(value)
 
 
-def read_metadata(readers: "list[GGUFReader]") -> Metadata:
-    """Read the metadata of a file's parts. Raises ValueError for a file that holds no model."""
+def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
+    """Read the metadata of a file's parts, of which this is the first.
+
+    Raises:
+        ValueError: for a file that holds no model.
+    """
     from gguf import dequantize
 
     fields = readers[0].fields
@@ -137,7 +142,7 @@ def read_metadata(readers: "list[GGUFReader]") -> Metadata:
             if key.startswith(f"{name}.")
         },
         tokens=_special(fields, SPECIAL),
-        ends=(*_special(fields, TURNS).values(), *_ends_of_turns(fields)),
+        ends=(*_special(fields, TURNS).values(), *_ends_of_turns(fields, file)),
         shapes={
             key: tuple(int(size) for size in reversed(tensor.shape))
             for key, tensor in tensors.items()
@@ -159,15 +164,15 @@ def _special(fields: Mapping[str, Any], keys: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _ends_of_turns(fields: Mapping[str, Any]) -> list[int]:
-    """The ids of tokens that end a turn by the file's chat template."""
-    names = ("tokenizer.chat_template", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type")
-    if any(name not in fields for name in names):
-        return []
-    template, tokens, kinds = (fields[name] for name in names)
-    text = str(template.contents())
-    wanted = {each.encode() for each in ENDS_OF_TURNS if each in text}
+def _ends_of_turns(fields: Mapping[str, Any], file: Path) -> list[int]:
+    """The ids of control tokens that end a turn by the chat template of a file."""
+    told = fields.get("tokenizer.chat_template")
+    text = "" if told is None else str(told.contents())
+    wanted = {each for each in ENDS_OF_TURNS if each in text}
     if "<|return|>" in text:
-        wanted.discard(b"<|end|>")  # in gpt-oss, which ends a message of several with it
-    found = (id for id, at in enumerate(tokens.data) if bytes(tokens.parts[at]) in wanted)
-    return [id for id in found if int(kinds.parts[kinds.data[id]][0]) == CONTROL] if wanted else []
+        wanted.discard("<|end|>")  # in gpt-oss, which ends a message of several with it
+    if not wanted:
+        return []
+    vocabulary = read_vocabulary(file)
+    wanted &= set(vocabulary.of_type(CONTROL))
+    return [id for id, token in enumerate(vocabulary.tokens) if token in wanted]

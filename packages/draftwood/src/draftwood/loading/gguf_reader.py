@@ -96,7 +96,7 @@ def read_content(parts: Sequence[Path]) -> Content:
         ValueError: for what is not understood; damaged bytes raise whatever the parser does.
     """
     readers = opened(parts)
-    metadata = read_metadata(readers)
+    metadata = read_metadata(readers, parts[0])
     return Content(readers, metadata.architecture, configuration(metadata))
 
 
