@@ -95,7 +95,7 @@ class Handed(Billed):
             method=SimpleNamespace(drafter=SimpleNamespace(takes_prediction=False)),
             encode=lambda prompt: prompt.split(),
             generate=self.generate,
-            model=None,
+            model=SimpleNamespace(context_length=None),
         )
         super().__init__(lm, checker)
         self.texts, self.prefixes, self.prompts = texts, None, list[str]()

@@ -147,6 +147,7 @@ class Stage:
 
     def _require_fit(self, chosen: ConversionSettings) -> None:
         """Refuse settings that the model cannot have, before texts are written."""
+        DecoderSizes.of(read_settings(self._source / "config.json"))
         chosen.require_rows(self.places)
         if settings_of(self._source) is not None and chosen.shifted != self.is_shifted:
             one, other = ("unshifted", "shifted") if chosen.shifted else ("shifted", "unshifted")
@@ -172,9 +173,8 @@ class Stage:
         """The model before training, with the mask among its tokens."""
         folder, source = self.folder / "begun", self._source
         path = self.folder / TOLD
-        DecoderSizes.of(read_settings(source / "config.json"))  # a model refused notes nothing
-        if not path.is_file():
-            beginning(load(self.writer or self.model, method="plain"))  # nor does a writer
+        if not path.is_file():  # a writer that is refused notes nothing
+            beginning(load(self.writer or self.model, method="plain"))
         whole = "all" if self.whole else "those in use"
         rows = {"tokens": self.tokens}
         stage = {"model": self.model, "weights": _digest(source), "tokens kept": whole}
