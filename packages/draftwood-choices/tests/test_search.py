@@ -148,7 +148,7 @@ def test_an_end_token_ends_a_step_unless_it_is_ignored(ignores: bool) -> None:
     made = (Generation("a", [7], "length", "", "", Stats()),)
     proposer: Any = SimpleNamespace(
         **{"lm": lm, "head": None, "checker": None, "write": lambda *given, **options: made},
-        **{"refuse": lambda *given: None, "context": None},
+        **{"refuse": lambda *given: None, "context": None, "raw": False},
         options={"max_new_tokens": 4, "ignore_eos": ignores},
     )
     tree = StepTree(proposer, "b")

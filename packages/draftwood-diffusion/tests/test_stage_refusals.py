@@ -85,12 +85,12 @@ def test_other_weights_of_the_models_name_are_refused(stage: Stage, tmp_path: Pa
     weights = tmp_path / "model" / "model.safetensors"
     save_file({name: 2 * each for name, each in load_file(weights).items()}, weights)
     with pytest.raises(ValueError, match="was begun with weights of digest"):
-        stage.run(settings, silent)
+        replace(stage).run(settings, silent)
     (stage.folder / "stage.json").unlink()
     (stage.folder / "begun").rename(tmp_path / "before")
     stage.output.rename(tmp_path / "converted")
     with pytest.raises(ValueError, match="texts was begun with weights of digest"):
-        stage.run(settings, silent)
+        replace(stage).run(settings, silent)
 
 
 def test_a_stopped_stage_leaves_the_model_before_it(

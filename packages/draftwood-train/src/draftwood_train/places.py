@@ -1,4 +1,4 @@
-"""Places that trainings write their models to."""
+"""Places that trainings write their models and checkpoints to."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,3 +25,15 @@ def require_output(
         raise ValueError(f"{folder} holds something else than {what}; name another folder")
     if not goes_on:
         raise ValueError(f"there is {what} in {folder} already; name a new folder, or delete it")
+
+
+def require_resumed(folder: Path, begun: bool, resume: bool) -> None:
+    """Refuse to begin anew in a folder of checkpoints whose training was begun.
+
+    Raises:
+        ValueError: with how to go on.
+    """
+    if begun and not resume:
+        raise ValueError(
+            f"{folder} holds a training that was begun; go on with --resume, or delete it"
+        )

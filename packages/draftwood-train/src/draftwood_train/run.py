@@ -21,6 +21,7 @@ from draftwood_train.data.manifest import Manifest
 from draftwood_train.flatness import flattest
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
+from draftwood_train.places import require_resumed
 from draftwood_train.plan import TrainingPlan, bytes_on_disk, planned_tokens, tokens_per_second
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 from draftwood_train.target import layers_of, target_weights
@@ -126,10 +127,7 @@ class Training:
         """Refuse an output folder that is taken, before a target is loaded."""
         folders.require_place(self.output)
         begun = (self.folder / NAME).is_file()
-        if begun and not self.resume:
-            raise ValueError(
-                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
-            )
+        require_resumed(self.folder, begun, self.resume)
         goes_on = self.start is not None and self.start.resolve() == self.output.resolve()
         if not begun and not goes_on and folders.is_drafter(self.output):
             raise ValueError(

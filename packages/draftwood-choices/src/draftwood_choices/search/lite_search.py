@@ -111,9 +111,8 @@ class StepTree:
         why = "a step is a line, and knows nothing of the answer's end"
         proposer.refuse(("stop", "grammar", "json_schema", "min_tokens"), why)
         self.proposer = proposer
-        raw = bool(proposer.options.get("raw"))
-        self.task, self.prompt = prompt, proposer.lm.encode(prompt, raw)
-        self.behind = proposer.lm.text_before(self.prompt, raw)
+        self.task, self.prompt = prompt, proposer.lm.encode(prompt, proposer.raw)
+        self.behind = proposer.lm.text_before(self.prompt, proposer.raw)
         self.length: int = proposer.options.get("max_new_tokens", 128)
         if proposer.context is not None:
             self.length = min(self.length, max(1, proposer.context - len(self.prompt)))

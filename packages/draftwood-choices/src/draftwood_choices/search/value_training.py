@@ -70,14 +70,17 @@ def write_answers(
     """
     records = RecordFolder(folder, PROTOCOL, PromptAnswers)
     known = {each.prompt: each for each in records.read()}
-    raw = bool(proposer.options.get("raw"))
     for number, (name, asked) in enumerate(prompts.items()):
         if name not in known:
             proposer.asked = number * count  # the same seeds where a run goes on
             made = proposer.write(asked, count, logprobs=0)
             told = [[each.logprob for each in answer.logprobs or ()] for answer in made]
             known[name] = PromptAnswers(
-                *(name, proposer.lm.encode(asked, raw), [answer.token_ids for answer in made]),
+                *(
+                    name,
+                    proposer.lm.encode(asked, proposer.raw),
+                    [answer.token_ids for answer in made],
+                ),
                 *(told, [judge(name, answer.text) for answer in made]),
             )
             records.append(known[name])

@@ -13,6 +13,7 @@ from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder, ra
 from draftwood_diffusion.training.insertion import Insertion
 from draftwood_diffusion.training.order_agnostic import OrderAgnostic, corrupted
 from draftwood_train.checkpoints import NAME, Checkpoint, copied
+from draftwood_train.places import require_resumed
 
 NAMES, BEGIN, END = 10, 10, 11
 """Items of which lists are made, and the two tokens behind them."""
@@ -69,10 +70,7 @@ class ListTraining:
     """
 
     def __init__(self, settings: ListSettings, folder: Path, resume: bool = False) -> None:
-        if not resume and (folder / NAME).exists():
-            raise ValueError(
-                f"{folder} holds a training that was begun; go on with --resume, or delete it"
-            )
+        require_resumed(folder, (folder / NAME).exists(), resume)
         self.settings, self.folder, self.decoder = settings, folder, _decoder(settings.seed)
         self.optimiser = torch.optim.AdamW(self.decoder.parameters(), lr=settings.rate)
         self.state = Checkpoint(asdict(settings), {}, [], {})

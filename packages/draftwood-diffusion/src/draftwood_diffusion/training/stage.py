@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ from draftwood_diffusion.training.vocabulary import (
     whole_vocabulary,
 )
 from draftwood_train.checkpoints import NAME
-from draftwood_train.places import require_output
+from draftwood_train.places import require_output, require_resumed
 
 Say = Callable[[str], None]
 FIRST_TEXTS = 250_000
@@ -111,9 +112,8 @@ class Stage:
 
     def _teacher(self, begun: Path, size: int, is_reverse: bool) -> Teacher:
         """The writer, over the vocabulary that is trained."""
-        source = hub.folder_of(self.writer or self.model)
         try:
-            return Teacher(read_source(source), self._numbers(begun), size, is_reverse)
+            return Teacher(read_source(self._writers), self._numbers(begun), size, is_reverse)
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(
                 f"{error}; or learn the writer's tokens alone, with --taught {NONE}"
@@ -121,7 +121,7 @@ class Stage:
 
     def _numbers(self, begun: Path) -> Int[np.ndarray, " vocab"]:
         """Numbers of the writer's tokens in the vocabulary that is trained."""
-        theirs = read_tokenizer(hub.folder_of(self.writer or self.model))
+        theirs = read_tokenizer(self._writers)
         return numbers_between(theirs, read_tokenizer(begun))
 
     def _rows(self, begun: Path, say: Say) -> TextRows:
@@ -141,9 +141,20 @@ class Stage:
         known = settings_of(self._source)
         return known is None or known.shifted
 
-    @property
+    @cached_property
     def _source(self) -> Path:
         return hub.folder_of(self.model)
+
+    @cached_property
+    def _writers(self) -> Path:
+        """Folder of who writes the texts."""
+        return self._source if self.writer is None else hub.folder_of(self.writer)
+
+    @cached_property
+    def _digests(self) -> dict[Path, str]:
+        """Tell the weights of the model and of the writer from others."""
+        folders = {self._source, self._writers}
+        return {each: f"of digest {(WeightsFolder(each).digest or '')[:12]}" for each in folders}
 
     def _require_fit(self, chosen: ConversionSettings) -> None:
         """Refuse settings that the model cannot have, before texts are written."""
@@ -164,10 +175,7 @@ class Stage:
         require_output(
             self.output, lambda folder: settings_of(folder) is not None, CONVERTED, goes_on
         )
-        if not self.resume and (self.folder / NAME).is_file():
-            raise ValueError(
-                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
-            )
+        require_resumed(self.folder, (self.folder / NAME).is_file(), self.resume)
 
     def _begun(self, say: Say) -> Path:
         """The model before training, with the mask among its tokens."""
@@ -177,7 +185,7 @@ class Stage:
             beginning(load(self.writer or self.model, method="plain"))
         whole = "all" if self.whole else "those in use"
         rows = {"tokens": self.tokens}
-        stage = {"model": self.model, "weights": _digest(source), "tokens kept": whole}
+        stage = {"model": self.model, "weights": self._digests[source], "tokens kept": whole}
         require_same(path, stage)
         if (self.folder / NAME).is_file():
             require_same(path, rows)  # with more texts, rows held out would be trained on
@@ -206,7 +214,7 @@ class Stage:
     def _texts(self, model: Path, tokens: int, name: str, say: Say) -> OwnTexts:
         """Own texts of a model, as far as they are missing."""
         writer = self.writer or self.model
-        weights = _digest(hub.folder_of(writer))
+        weights = self._digests[self._writers]
         texts = OwnTexts(self.folder / name, writer, self.places, self.seed, weights)
         texts.require()
         if texts.tokens < tokens:
@@ -231,11 +239,6 @@ class Stage:
             for name, each in _arrays(conversion).items()
         }
         write_converted(begun, weights, settings, self.output, source, self.in_8_bits)
-
-
-def _digest(folder: Path) -> str:
-    """Tells the weights of a folder from others."""
-    return f"of digest {(WeightsFolder(folder).digest or '')[:12]}"
 
 
 def _arrays(conversion: Conversion) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
 from draftwood_train.interrupts import uninterrupted
 from draftwood_train.optimisers import Optimisers, Rates
+from draftwood_train.places import require_resumed
 
 Say = Callable[[str], None]
 SHOWN = 20.0
@@ -107,10 +108,7 @@ class LessonRun:
             found = Checkpoint.read(self.folder)
         except FileNotFoundError:
             return
-        if not resume:
-            raise ValueError(
-                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
-            )
+        require_resumed(self.folder, True, resume)
         found.require(told, told)
         lesson.module.load_state_dict(found.head)
         self.optimisers.load_state_dict(found.optimisers)

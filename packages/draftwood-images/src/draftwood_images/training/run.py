@@ -23,7 +23,7 @@ from draftwood_images.training.picture_lesson import Codes, PictureLesson, setti
 from draftwood_images.training.transformer import PictureTransformer, TransformerSizes
 from draftwood_train.checkpoints import NAME, Checkpoint
 from draftwood_train.optimisers import Rates
-from draftwood_train.places import require_output
+from draftwood_train.places import require_output, require_resumed
 
 CODEC_SHARE = 1 / 6
 """Share of the minutes that the autoencoder has."""
@@ -141,10 +141,7 @@ class PictureTraining:
     def _require_place(self) -> None:
         """Refuse what is taken, before anything is trained."""
         self._require_output()
-        if self._has_begun and not self.resume:
-            raise ValueError(
-                f"{self.folder} holds a training that was begun; go on with --resume, or delete it"
-            )
+        require_resumed(self.folder, self._has_begun, self.resume)
 
     def classify(self, say: Say) -> Classifier:
         """Train a classifier of the pictures, or go on; it lies beside the checkpoints.

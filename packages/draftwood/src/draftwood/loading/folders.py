@@ -18,7 +18,7 @@ from typing import Any
 from draftwood.optional import backend
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
-from draftwood.storage.weights import WEIGHTS, settings_or_none
+from draftwood.storage.weights import WEIGHTS, WHOLE, settings_or_none
 
 SMALL = 1 << 20
 """Largest file, in bytes, that is compared with its digest at every read."""
@@ -39,9 +39,6 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "d_model")
 PACKED = 4
 """Most entries of a matrix that one byte packs."""
-
-WHOLE = "model.safetensors"
-"""File of weights that are in one."""
 
 REST = "small.safetensors"
 """File of the small tensors of a model whose matrices lie elsewhere."""

@@ -15,8 +15,9 @@ from draftwood.loading.mxfp4 import CODES, SCALES, ScalesApart, joined
 from draftwood.models.configuration import ModelConfiguration, UnknownConfigurationError
 from draftwood.models.description import FLOAT_TYPES
 from draftwood.storage.safetensors import map_arrays
+from draftwood.storage.weights import WHOLE
 
-WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+INDEX = f"{WHOLE}.index.json"
 RENAMED: dict[str, list[tuple[str, str]]] = {
     "MixtralForCausalLM": [
         (r"\.block_sparse_moe\.", ".mlp."),

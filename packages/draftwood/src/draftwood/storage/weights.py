@@ -9,6 +9,8 @@ from typing import Any
 
 from draftwood.storage.home import home
 
+WHOLE = "model.safetensors"
+"""File of weights that are in one."""
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SETTINGS = (
     *("*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges*"),
