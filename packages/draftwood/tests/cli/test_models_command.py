@@ -7,7 +7,7 @@ import pytest
 
 from command import refused, run
 from draftwood.cli.models import readable
-from draftwood.loading import inventory, packages
+from draftwood.loading import gguf_files, inventory, packages
 from draftwood.loading.names import BUILTIN_NAMES
 
 pytestmark = pytest.mark.usefixtures("own_home")
@@ -109,6 +109,28 @@ def test_removing_takes_packed_weights_along(stories: list[Path]) -> None:
     assert [each.exists() for each in stories] == [False, False, True]
     assert not [each for each in stories[0].parent.iterdir() if each.is_dir()]
     assert "is not on this machine" in refused("models", "remove", "stories-15m", "--yes")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_was_made_of_a_file_is_removed_without_it(
+    own_home: Path, tmp_path: Path, is_there: bool
+) -> None:
+    file, other = tmp_path / "own.gguf", tmp_path / "of another" / "own.gguf"
+    other.parent.mkdir()
+    for path in (file, other):
+        path.write_bytes(b"GGUF" + (3).to_bytes(4, "little"))
+    made = [gguf_files.made_once(path, "-blocks", lambda new: {}) for path in (file, other)]
+    file.write_bytes(file.read_bytes() + b"of another state")
+    made.append(gguf_files.made_once(file, "-float32", lambda new: {}))
+    if not is_there:
+        file.unlink()
+    gone = run("models", "remove", str(file), "--yes")
+    assert gone.exit_code == 0, gone.output
+    assert [each.exists() for each in made] == [False, True, False]
+    assert file.exists() == is_there
+    assert other.exists()
+    said = refused("models", "remove", str(file), "--yes")
+    assert ("nothing was made" in said) == is_there
 
 
 def test_removing_asks_first(stories: list[Path]) -> None:

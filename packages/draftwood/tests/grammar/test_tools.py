@@ -8,7 +8,7 @@ from small_models import bytes_and_pairs
 from tokenizers import AddedToken
 
 from draftwood.grammar import Compiler, Grammar, Tool, ToolChoice, with_tools
-from draftwood.grammar.tools import with_read_arguments
+from draftwood.grammar.tools import tools_note, with_read_arguments
 from draftwood.text.prompts import encode_chat
 from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
 from draftwood_serve.tool_requests import read_tools
@@ -239,6 +239,43 @@ def test_tools_and_calls_are_told_in_messages() -> None:
     own = with_tools([{"role": "system", "content": "Be brief."}, *HISTORY], tools, choice)
     assert own[0]["content"].startswith("Be brief.\n\n# Tools")
     assert "now" not in with_tools(HISTORY, tools, ToolChoice("none"))[0]["content"]
+
+
+SAID = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{{ '\\n' }}{% endfor %}"
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+LEFT_OUT = "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}"
+
+
+@pytest.mark.parametrize(
+    ("before", "asker"), [("", "system"), (NO_SYSTEM, "user"), (LEFT_OUT, "user")]
+)
+def test_templates_without_a_system_have_tools_in_the_first_question(
+    before: str, asker: str
+) -> None:
+    tokenizer = bytes_and_pairs()
+    tokenizer.chat_template = before + SAID
+    tools, choice = read_tools(TOOLS)
+    question = [{"role": "user", "content": "Rome?"}]
+    text = tokenizer.decode(encode_chat(tokenizer, question, tools, choice))
+    note = tools_note(tools, choice)
+    if asker == "system":
+        assert text == f"system: {note}\nuser: Rome?\n"
+    else:
+        assert text == f"user: {note}\n\nRome?\n"
+    unasked = tokenizer.decode(encode_chat(tokenizer, question, tools, ToolChoice("none")))
+    assert unasked == "user: Rome?\n"
+
+
+def test_a_system_message_of_the_user_is_refused_as_before() -> None:
+    tokenizer = bytes_and_pairs()
+    tokenizer.chat_template = NO_SYSTEM + SAID
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Rome?"}]
+    with pytest.raises(ValueError, match="no system"):
+        encode_chat(tokenizer, said, *read_tools(TOOLS))
+    tokenizer.chat_template = LEFT_OUT + SAID
+    text = tokenizer.decode(encode_chat(tokenizer, said, *read_tools(TOOLS)))
+    assert text.startswith("user: # Tools")
+    assert text.endswith("Rome?\n")
 
 
 def test_results_and_what_the_user_says_then_are_one_message() -> None:

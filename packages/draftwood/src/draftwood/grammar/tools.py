@@ -107,16 +107,36 @@ def lark_of_tools(
 
 
 def with_tools(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], choice: ToolChoice
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Tool],
+    choice: ToolChoice,
+    role: Literal["system", "user"] = "system",
 ) -> list[dict[str, Any]]:
     """Describe the tools in the messages, for chat templates without tools.
 
     Tools go into the system message, earlier calls into the assistant's and their results into the
     user's, in the words of Hermes models.
+
+    Args:
+        role: who tells of the tools: the system in the first message, or the user in the first
+            question. Where there is none, one is put before all.
     """
     plain = _together(messages)
     if not tools or choice.mode == "none":
         return plain
+    note = tools_note(tools, choice)
+    looked_at = plain[:1] if role == "system" else plain
+    at = next((number for number, each in enumerate(looked_at) if each.get("role") == role), None)
+    if at is None:
+        return [{"role": role, "content": note}, *plain]
+    said = plain[at].get("content") or ""
+    parts = (said, note) if role == "system" else (note, said)
+    plain[at] = {**plain[at], "content": "\n\n".join(parts).strip()}
+    return plain
+
+
+def tools_note(tools: Sequence[Tool], choice: ToolChoice) -> str:
+    """Words that tell a model of tools, in those of Hermes models."""
     listed = "\n".join(json.dumps(tool.as_json(), ensure_ascii=False) for tool in tools)
     asked = {
         "auto": "You may call one or more functions to assist with the user query.",
@@ -124,15 +144,11 @@ def with_tools(
         "named": f"Call the function {choice.name} to assist with the user query.",
     }[choice.mode]
     call = '{"name": <function-name>, "arguments": <args-json-object>}'
-    note = (
+    return (
         f"# Tools\n\n{asked}\n\nYou are provided with function signatures within <tools></tools>"
         f" XML tags:\n<tools>\n{listed}\n</tools>\n\nFor each function call, return a json object"
         f" with function name and arguments within {OPEN}{CLOSE} XML tags:\n{OPEN}\n{call}\n{CLOSE}"
     )
-    if plain and plain[0].get("role") == "system":
-        first = plain[0]
-        return [{**first, "content": f"{first.get('content') or ''}\n\n{note}".strip()}, *plain[1:]]
-    return [{"role": "system", "content": note}, *plain]
 
 
 def _together(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

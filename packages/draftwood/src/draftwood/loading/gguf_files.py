@@ -81,7 +81,9 @@ def made_once(path: Path, ending: str, make: Callable[[Path], Facts]) -> Path:
         return folder
     for part in parts:
         check_gguf(part)
-    return publish(folder, str(path), lambda new: {**make(new), "state": state}, is_current)
+    return publish(
+        folder, str(path.absolute()), lambda new: {**make(new), "state": state}, is_current
+    )
 
 
 def stored_folder(parts: list[Path], ending: str) -> Path:

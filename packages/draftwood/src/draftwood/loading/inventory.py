@@ -103,15 +103,22 @@ def disk_used() -> dict[str, tuple[Path, int]]:
 
 
 def removable(name: str) -> list[Path]:
-    """Folders of a built-in model, and of weights that were packed of them.
+    """Folders of a built-in model, or those made of a GGUF file of one's own, which may be gone, and
+    of weights that were packed of them.
 
     Raises:
         ValueError: for what is not draftwood's to remove, and a model that is not here.
     """
+    from draftwood.loading.kept_matrices import packed_from
+
     if name not in BUILTIN_NAMES:
         path = expanded(name)
+        if made := _made_of(path):
+            return made + packed_from(made)
         if path.exists():
-            raise ValueError(f"{name} is a path of your own; remove it as any other")
+            raise ValueError(
+                f"{name} is a path of your own, of which nothing was made; remove it as any other"
+            )
         if is_hub_id(name):
             raise ValueError(
                 f"{name} lies in Hugging Face's cache, which other programs use too; remove it"
@@ -123,9 +130,18 @@ def removable(name: str) -> list[Path]:
     there = [each for each in builtins()[name].folders if each.is_dir()]
     if not there:
         raise ValueError(f"{name} is not on this machine; 'draftwood models' tells what is")
-    from draftwood.loading.kept_matrices import packed_from
-
     return there + packed_from(there)
+
+
+def _made_of(path: Path) -> list[Path]:
+    """Folders into which a GGUF file was converted, in this state of it or an earlier one."""
+    made = sorted((home() / "models").glob("gguf-*"))
+    return [each for each in made if _source(each) == path.resolve()]
+
+
+def _source(folder: Path) -> Path | None:
+    told = (settings_or_none(folder / MANIFEST) or {}).get("source")
+    return Path(told).resolve() if isinstance(told, str) else None
 
 
 def remove(folders: list[Path]) -> int:

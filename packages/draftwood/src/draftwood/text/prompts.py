@@ -195,7 +195,8 @@ def encode_chat(
 
     Args:
         tools: that the answer may call. A template that does not tell of them in the form in which
-            calls are read finds them in the system message.
+            calls are read finds them in the system message, or in the first question where it
+            leaves that out or refuses it.
         choice: whether they are to be called; None leaves it to the model.
 
     Raises:
@@ -204,23 +205,53 @@ def encode_chat(
     from draftwood.grammar import tools as grammar
 
     choice = choice or grammar.ToolChoice("auto" if tools else "none")
-    plain, told = plain_messages(messages), None
-    if not grammar.template_tells_tools(tokenizer.chat_template):
-        plain = grammar.with_tools(plain, tools, choice)
-    else:
+    plain = plain_messages(messages)
+    if grammar.template_tells_tools(tokenizer.chat_template):
         plain = [grammar.with_read_arguments(message) for message in plain]
         told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
+        text = _in_template(tokenizer, plain, told)
+    else:
+        text = _with_note(tokenizer, plain, tools, choice)
+    return encode_text(tokenizer, text, add_special_tokens=False)
+
+
+def _with_note(
+    tokenizer: AnyTokenizer,
+    plain: Sequence[Mapping[str, Any]],
+    tools: "Sequence[Tool]",
+    choice: "ToolChoice",
+) -> str:
+    """Messages that tell of tools, as the system; as the user in templates that know no system."""
+    from draftwood.grammar.tools import tools_note, with_tools
+
+    is_told = bool(tools) and choice.mode != "none"
+    try:
+        text = _in_template(tokenizer, with_tools(plain, tools, choice))
+        if not is_told or tools_note(tools, choice) in text:
+            return text
+    except ChatTemplateError:
+        if not is_told or plain[0]["role"] == "system":
+            raise
+    return _in_template(tokenizer, with_tools(plain, tools, choice, "user"))
+
+
+def _in_template(
+    tokenizer: AnyTokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> str:
     from jinja2 import TemplateError  # imported by what writes chats
 
     try:
-        text = tokenizer.apply_chat_template(
-            plain, tools=told, tokenize=False, add_generation_prompt=True
+        return str(
+            tokenizer.apply_chat_template(
+                messages, tools=tools, tokenize=False, add_generation_prompt=True
+            )
         )
     except (TemplateError, *FAILURES) as error:
         raise ChatTemplateError(
             f"the model's chat template refuses these messages: {error}; a raw prompt needs none"
         ) from error
-    return encode_text(tokenizer, str(text), add_special_tokens=False)
 
 
 def encode_text(tokenizer: AnyTokenizer, text: str, add_special_tokens: bool = True) -> list[int]:
