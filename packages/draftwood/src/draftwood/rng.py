@@ -3,7 +3,8 @@
 Everything random in a decoding step is one of four acts: accept with a probability, draw a token,
 draw some tokens without replacement, draw some tokens independently. They are methods here, so that
 ``draftwood.testing.outcomes`` can put an enumerator in the place of chance and compute output
-distributions exactly, running the very same code.
+distributions exactly, running the very same code. A stochastic beam draws exponential numbers
+beside them, and is tested by sampling.
 
 A single draw is an exponential race with noise that belongs to its place in the text, so that a
 text depends on the seed alone and not on what was drafted, and drafts can be made that fit the

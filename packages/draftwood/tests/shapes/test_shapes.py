@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import prod
+from time import process_time
 from typing import ClassVar
 
 import numpy as np
@@ -348,6 +349,15 @@ def test_sequoia_plans_the_best_tree(acceptance: tuple[float, ...], depth: int) 
     assert yield_of(plan(acceptance, 5, depth), acceptance) == pytest.approx(best)
 
 
+def test_sequoia_plans_the_largest_tree_and_chain_at_once() -> None:
+    began = process_time()
+    tree = Sequoia(budget=256, max_depth=256)
+    chain = Sequoia((0.6,), budget=256, max_depth=256)
+    assert (tree.nodes, chain.nodes, chain.depth) == (256, 256, 256)
+    assert tree.depth < 20  # levels below it bring nothing
+    assert process_time() - began < 20
+
+
 def test_sequoia_weighs_costs() -> None:
     assert len(plan((0.6, 0.2), 12, 5, target_cost=[1.0] * 4 + [9.0] * 9)) == 3
     assert max(map(len, plan((0.6, 0.2), 12, 5, draft_cost=0.5, target_cost=[1.0] * 13))) < 5
@@ -365,10 +375,19 @@ def test_sequoia_weighs_costs() -> None:
         lambda: Sequoia(()),
         lambda: Sequoia((0.9, 0.9)),
         lambda: Sequoia(target_cost=(1.0,)),
+        lambda: Sequoia((float("nan"),)),
+        lambda: Sequoia(target_cost=(0.0,) * 17),
+        lambda: Sequoia(target_cost=(1.0,) * 17, draft_cost=-1.0),
+        lambda: Sequoia(draft_cost=0.01),
+        lambda: Widths((2, 1), budget=-3),
+        lambda: Widths((2,), "foo"),  # type: ignore[arg-type]
+        lambda: StochasticBeam(2, 2, budget=-4),
+        lambda: Independent(2, 2, budget=0),
+        lambda: Paths(budget=-2),
     ],
 )
 def test_impossible_settings_are_refused(make) -> None:
-    with pytest.raises(ValueError, match=r"must|budget"):
+    with pytest.raises(ValueError, match=r"must|budget|draw|need"):
         make()
 
 

@@ -36,7 +36,7 @@ class Until(EndingChain):
 
     Args:
         length: most draft tokens.
-        threshold: from 0, which never stops, to 1, which stops after one token.
+        threshold: from 0, which never stops, to 1, which goes on only where the draft is certain.
         estimate: where the chances come from.
         spread: weight of the entropy.
 

@@ -100,7 +100,7 @@ def readable(size: int) -> str:
 @options.as_json
 @click.pass_context
 def remove(context: click.Context, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Remove built-in models, what was made of GGUF files, and the weights that were packed of them.
+    """Remove built-in models, what was made of GGUF files, and weights that were packed of them.
 
     A GGUF file of one's own stays where it is, or may be gone already.
 

@@ -103,8 +103,8 @@ def disk_used() -> dict[str, tuple[Path, int]]:
 
 
 def removable(name: str) -> list[Path]:
-    """Folders of a built-in model, or those made of a GGUF file of one's own, which may be gone, and
-    of weights that were packed of them.
+    """Folders of a built-in model, or those made of a GGUF file of one's own, which may be gone;
+    and of weights that were packed of them.
 
     Raises:
         ValueError: for what is not draftwood's to remove, and a model that is not here.

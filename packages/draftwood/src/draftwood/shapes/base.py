@@ -18,6 +18,7 @@ from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.shapes.shape import Shape, takes_logits
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
+from draftwood.validation import positive
 
 RowsAfter = Float[np.ndarray, "_ vocab"] | LogitRows
 ExpandLogits = Callable[[DraftTree, int], RowsAfter]
@@ -139,6 +140,12 @@ def joined(blocks: Sequence[Float[np.ndarray, "_ vocab"]]) -> Float[np.ndarray, 
         end += block.nbytes
     shape = sum(map(len, blocks)), first.shape[1]
     return np.lib.stride_tricks.as_strided(first, shape, first.strides)
+
+
+def require_budget(budget: int | None) -> None:
+    """Raise ValueError for a budget that is not above 0; None is no budget."""
+    if budget is not None:
+        positive("budget", (budget,))
 
 
 def within(budget: int | None) -> str:

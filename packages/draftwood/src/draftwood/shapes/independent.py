@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.rng import Rng
-from draftwood.shapes.base import ExpandLogits, within
+from draftwood.shapes.base import ExpandLogits, require_budget, within
 from draftwood.shapes.widths import Widths
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
@@ -27,6 +27,7 @@ class Independent:
 
     def __post_init__(self) -> None:
         positive("chains and length", (self.chains, self.length))
+        require_budget(self.budget)
 
     @property
     def draw(self) -> Draw:

@@ -17,6 +17,7 @@ from draftwood.shapes.base import (
     grow_by_levels,
     levels_of,
     likeliest,
+    require_budget,
 )
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 
@@ -45,6 +46,7 @@ class Paths:
 
     def __post_init__(self) -> None:
         levels_of(self.paths)
+        require_budget(self.budget)
 
     @property
     def draw(self) -> Draw:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import ClassVar
 
 from draftwood.rng import Rng
@@ -20,14 +21,16 @@ class Sequoia:
 
     Args:
         acceptance: probability that the b-th child is the accepted one, given that its parent is
-            reached; measured with ``measured_acceptance`` or by a benchmark. Its length bounds the
-            children of a node.
+            reached; measured by a benchmark. Its length bounds the children of a node.
         budget: most nodes to draft.
         max_depth: most levels.
-        draft_cost: seconds (or any unit) to draft one level.
+        draft_cost: seconds (or any unit) to draft one level; counts beside ``target_cost`` alone.
         target_cost: cost of a forward pass of the target by number of nodes, the root included:
             entry n - 1 for n nodes. The size with the best expected tokens per cost is taken;
             empty takes the whole budget.
+
+    Raises:
+        ValueError: for acceptance that is no probabilities, and costs that are none.
     """
 
     name: ClassVar[str] = "sequoia"
@@ -40,7 +43,9 @@ class Sequoia:
 
     def __post_init__(self) -> None:
         positive("budget and max_depth", (self.budget, self.max_depth))
-        if not self.acceptance or min(self.acceptance) < 0 or sum(self.acceptance) > 1 + 1e-9:
+        if not self.acceptance or not (
+            min(self.acceptance) >= 0 and sum(self.acceptance) <= 1 + 1e-9
+        ):
             raise ValueError(
                 f"acceptance must hold probabilities that sum to at most 1, got {self.acceptance}"
             )
@@ -48,6 +53,10 @@ class Sequoia:
             raise ValueError(
                 f"target_cost must cover trees of up to {self.budget + 1} nodes, root included"
             )
+        if not all(0 < each < inf for each in self.target_cost) or not 0 <= self.draft_cost < inf:
+            raise ValueError("target_cost must be above 0, draft_cost at least 0, and both finite")
+        if self.draft_cost and not self.target_cost:
+            raise ValueError("draft_cost needs target_cost, beside which it counts")
 
     @property
     def draw(self) -> Draw:

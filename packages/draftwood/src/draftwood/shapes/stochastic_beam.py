@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.rng import Rng
-from draftwood.shapes.base import ExpandLogits, Picked, RowsAfter, grow_by_levels, within
+from draftwood.shapes.base import (
+    ExpandLogits,
+    Picked,
+    RowsAfter,
+    grow_by_levels,
+    require_budget,
+    within,
+)
 from draftwood.tree import UNBOUNDED, DraftTree, Draw
 from draftwood.validation import positive
 
@@ -46,6 +53,7 @@ class StochasticBeam:
 
     def __post_init__(self) -> None:
         positive("width and depth", (self.width, self.depth))
+        require_budget(self.budget)
         if self.budget is not None:
             object.__setattr__(self, "depth", min(self.depth, -(-self.budget // self.width)))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -10,9 +10,19 @@ from draftwood.arrays import Float, Int
 from draftwood.native.drawn_trees import DrawnShape
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
-from draftwood.shapes.base import ExpandLogits, Picked, RowsAfter, as_probs, grow_by_levels, within
+from draftwood.shapes.base import (
+    ExpandLogits,
+    Picked,
+    RowsAfter,
+    as_probs,
+    grow_by_levels,
+    require_budget,
+    within,
+)
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.validation import positive
+
+SiblingDraw = Literal["distinct", "independent", "greedy-plus-one"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +42,14 @@ class Widths:
     name: ClassVar[str] = "widths"
     takes_logits: ClassVar[bool] = True
     widths: tuple[int, ...] = (1, 1, 1, 1)
-    draw: Literal["distinct", "independent", "greedy-plus-one"] = "distinct"
+    draw: SiblingDraw = "distinct"
     budget: int | None = None
 
     def __post_init__(self) -> None:
         positive("widths", self.widths)
+        require_budget(self.budget)
+        if self.draw not in get_args(SiblingDraw):
+            raise ValueError(f"draw is {' or '.join(get_args(SiblingDraw))}, not {self.draw!r}")
         if self.draw == "greedy-plus-one" and self.budget is not None:
             raise ValueError(
                 "a budget would cut off the drawn sibling that greedy-plus-one ends with; use none"
