@@ -26,7 +26,8 @@ from draftwood_bench.records.files import (
     write_run,
     writing,
 )
-from draftwood_bench.run.describe import commit, curve_of
+from draftwood_bench.run import describe
+from draftwood_bench.run.describe import commit, curve_of, matrix_sizes
 from draftwood_bench.run.workbench import Workbench
 from draftwood_torch.models.transformers import TransformersModel
 from making import record, run_info
@@ -247,3 +248,19 @@ def test_a_curve_of_a_busy_hour_is_measured_again(busy: bool, tmp_path: Path) ->
     bench = cast(Workbench, SimpleNamespace(plain=SimpleNamespace(calibration=found)))
     assert (curve_of(bench)["seconds"] == [0.1, 0.8]) is not busy
     assert read(found.key).is_good
+
+
+@pytest.mark.parametrize("ending", [".weight", ""])  # as floats and as a GGUF file's blocks
+def test_an_embedding_that_is_only_looked_up_is_not_counted(
+    ending: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shapes = {f"model.embed_tokens{ending}": (7, 3), f"model.layers.0.up{ending}": (2, 3)}
+
+    def counted(more: dict[str, tuple[int, int]]) -> int | None:
+        monkeypatch.setattr(
+            describe, "WeightsFolder", lambda _: SimpleNamespace(shapes={**shapes, **more})
+        )
+        return matrix_sizes(tmp_path)
+
+    assert counted({}) == 27  # it is the output layer too
+    assert counted({f"lm_head{ending}": (7, 3)}) == 27

@@ -54,6 +54,14 @@ def test_figures_of_one_cell() -> None:
     assert plain.block_efficiency.value == 1
 
 
+def test_decoding_takes_all_seconds_beside_the_prompts_pass() -> None:
+    one = replace(AUTO[0], stats={**AUTO[0].stats, "seconds": {"prefill": 0.3}})
+    spent = (one.seconds_end_to_end or 0.0) - 0.3
+    assert summary_of([*PLAIN, one]).tokens_per_second == pytest.approx(10 / spent)
+    shared = replace(one, seconds_end_to_end=None)  # of requests that shared passes
+    assert summary_of([*PLAIN, shared]).tokens_per_second == one.stats["tokens_per_second"]
+
+
 def test_speed_ups_are_paired_by_prompt() -> None:
     found = summary_of([*PLAIN, *AUTO])
     assert found.speed_up is not None
@@ -237,6 +245,7 @@ def test_drawn_texts_of_a_method_that_matches_are_compared() -> None:
     found = summary_of([*plain, *wrong])
     assert (found.same, found.compared, found.failures, found.speed_up) == (2, 3, 1, None)
     assert failures([*plain, *wrong], run_info())  # so the run fails
+    assert failures([*plain, *wrong], run_info(dtype="int8+int8-cache"))
     assert not failures([*plain, *wrong], run_info(dtype="bfloat16"))
     assert "1 of 3 texts are not plain decoding's" in " ".join(
         notes([*plain, *wrong], run_info(dtype="bfloat16"))

@@ -1,8 +1,8 @@
 """Requests made up from the server's own description never meet a bug.
 
-    DRAFTWOOD_CASES=900 pytest tests/serve/test_schema.py --timeout 0
+    DRAFTWOOD_CASES=900 pytest packages/draftwood-serve/tests/test_schema.py --timeout 0
 
-makes 10,800 requests in place of 720.
+makes 28,800 requests in place of 1,920.
 """
 
 import os

@@ -67,13 +67,16 @@ def _speed(each: Summary) -> str:
 
 
 def identity(results: Path = RESULTS) -> list[str]:
-    """Greedy texts compared with plain decoding's, one record for each pair of parts."""
-    found = read(results / "identity.jsonl")
-    texts, same = (sum(each[name] for each in found) for name in ("prompts", "same"))
+    """Greedy texts compared with plain decoding's, by pairs of draft tree and verifier."""
+    found = measured("identity", results)
+    if found is None:
+        return []
+    pairs = [each for each in summaries_at(found, 0.0) if each.method != "plain"]
+    same, texts = (sum(getattr(each, name) or 0 for each in pairs) for name in ("same", "compared"))
     return [
-        f"**Greedy identity in float32:** {same} of {texts} texts are plain decoding's, by"
-        f" {len(found)} pairs of draft tree and verifier."
-    ] * bool(found)
+        f"**Greedy identity in {found.run.dtype}:** {same} of {texts} texts are plain decoding's,"
+        f" by {len(pairs)} pairs of draft tree and verifier."
+    ]
 
 
 def _data() -> list[str]:

@@ -195,7 +195,7 @@ def _gpu(name: str, gigabytes: float, teraflops: float) -> Machine:
 # GB/s and dense TFLOP/s in bfloat16 that add in float32, from the makers' data sheets
 GPUS = {
     "t4": (320, 65),
-    "rtx-3090": (936, 35.6),
+    "rtx-3090": (936, 71),
     "rtx-4090": (1008, 165),
     "l40": (864, 181),
     "l40s": (864, 362),

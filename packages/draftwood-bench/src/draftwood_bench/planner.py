@@ -195,8 +195,9 @@ class Planner:
         """The chain or tree of a source that emits most tokens a second."""
         ranks = source.acceptance[: 1 if form == "chain" else RANKS]
         budget = min(draft_tokens, depth) if form == "chain" else draft_tokens
-        level = self._drafting(source, (1,)) if source.passes == "by level" else 0.0
-        step = self._drafting(source, (1,)) - level
+        once = 0.0 if source.size is None else self._draft_pass(source.size, self.traffic.texts)
+        level = once if source.passes == "by level" else 0.0
+        step = Budget.per_step + once - level
         costs = [
             step + self._target(nodes) + (nodes - 1) * self.traffic.texts * Budget.per_draft_token
             for nodes in range(1, budget + 2)

@@ -239,7 +239,8 @@ def gguf(
 ) -> None:
     """Systems on the same GGUF file: speed, time to the first token of a new process, memory.
 
-    Each decodes plainly and with its own speculation that needs no second model.
+    Each decodes plainly and with its own speculation that needs no second model; a head that comes
+    with draftwood drafts too.
 
     \b
     Example:

@@ -114,8 +114,9 @@ def _proof() -> tuple[Callable[..., Any], ...]:
 
 def _prompts() -> tuple[Callable[..., Any], ...]:
     files = (
-        "JSONL with prompt, messages or turns; or built-in, spec-bench, gsm8k, svamp, xsum, de-en,"
-        " en-de, mbpp, ifeval, lambada, stories; several with commas between."
+        "JSONL with prompt, messages or turns; or built-in, human-eval, spec-bench, gsm8k, svamp,"
+        " xsum, de-en, en-de, mbpp, mbpp-run, ifeval, lambada, stories; several with commas"
+        " between."
     )
     return (
         click.option(

@@ -6,13 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-STRICT = (
-    "float32",
-    "float64",
-    "int8",
-    "int4",
-)  # where no difference of two greedy texts is excused
-
+STRICT = ("float32", "float64", "int8", "int4")
+"""Types of weights where no difference of two texts is excused."""
 
 SHUFFLES = 19_999
 
@@ -23,6 +18,11 @@ LEAST_SAMPLES = 1000
 
 # of the joint test of a configuration: a lossless method falls below it once in a thousand
 SIGNIFICANCE = 1e-3
+
+
+def is_strict(dtype: str) -> bool:
+    """True where no difference is excused of a model in this type, which may name its cache's."""
+    return dtype.partition("+")[0] in STRICT
 
 
 def two_sample(one: Sequence[int], other: Sequence[int], seed: int = 0) -> float:

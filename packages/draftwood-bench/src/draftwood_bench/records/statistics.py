@@ -14,7 +14,7 @@ import numpy as np
 from draftwood_bench.records.files import Record, RunInfo
 from draftwood_bench.records.judging import compared_texts, joint_p_value
 from draftwood_bench.records.machine import roofline, weight_bytes
-from draftwood_bench.records.significance import STRICT
+from draftwood_bench.records.significance import is_strict
 
 DRAWS = 2000
 FEWEST_PASSES = 20
@@ -130,7 +130,7 @@ def summary(
     compared = compared_texts(group, plain)
     different = [record for record, same in compared if not same and not record.is_peer]
     ties = [record for record in different if record.divergence and record.divergence["tie"]]
-    excused = different if first.temperature and run.dtype not in STRICT else ties
+    excused = different if first.temperature and not is_strict(run.dtype) else ties
     failures = [record for record in different if record not in excused]
     shown = (failures or ties or [None])[0]
     comparable = [record for record in group if record not in ties]
@@ -182,13 +182,22 @@ RatioTerms = Callable[[Record], tuple[float, float] | None]
 
 
 def decoding(record: Record) -> tuple[float, float] | None:
-    """Tokens after the first, and the seconds after the first."""
+    """Tokens after the first, and the seconds after the first.
+
+    These are what the request took beside the prompt's pass, as of every peer. Where nothing is
+    known of the request as a whole they are those of its steps alone.
+    """
     stats = record.stats
     tokens, speed = (
         stats.get("tokens", 0) - stats.get("first_tokens", 1),
         stats.get("tokens_per_second"),
     )
-    return (tokens, tokens / speed) if tokens > 0 and speed else None
+    if tokens <= 0 or not speed:
+        return None
+    first = (stats.get("seconds") or {}).get("prefill")
+    if record.seconds_end_to_end is None or first is None:
+        return tokens, tokens / speed
+    return tokens, max(record.seconds_end_to_end - first, 1e-9)
 
 
 def whole(record: Record) -> tuple[float, float] | None:

@@ -181,9 +181,10 @@ def matrix_sizes(folder: Path) -> int | None:
     Of an embedding that is no output layer too, only a row is read. None for a folder without
     safetensors.
     """
-    shapes = WeightsFolder(folder).shapes
-    if "lm_head.weight" in shapes:
-        shapes.pop("model.embed_tokens.weight", None)
+    known = WeightsFolder(folder).shapes
+    shapes = {name.removesuffix(".weight"): shape for name, shape in known.items()}
+    if "lm_head" in shapes:
+        shapes.pop("model.embed_tokens", None)
     return sum(prod(shape) for shape in shapes.values()) or None
 
 

@@ -21,7 +21,7 @@ from draftwood.sampling import Sampling
 from draftwood.testing.promises import Divergence, first_divergence
 from draftwood.tree import DraftTree
 from draftwood.verifiers.verifier import NodeProbs
-from draftwood_bench.records.significance import STRICT, two_sample
+from draftwood_bench.records.significance import is_strict, two_sample
 from draftwood_bench.run.optimal import optimal_acceptance
 
 PREFILL = 512  # tokens of a pass over the text before
@@ -36,9 +36,9 @@ def divergence(
     A tie counts only in 8- and 11-bit precision.
     """
     found = first_divergence(model, prompt, plain, other)
-    return (
-        replace(found, tolerance=0.0, tie=False) if found is not None and dtype in STRICT else found
-    )
+    if found is None or not is_strict(dtype):
+        return found
+    return replace(found, tolerance=0.0, tie=False)
 
 
 @dataclass(frozen=True)
