@@ -8,6 +8,8 @@ from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5Gemma
 
 from draftwood.testing import tiny_llama
 from draftwood_torch.models.support import require_tree_support
+from draftwood_torch.models.transformers import TransformersModel
+from families import FAMILIES, random_model
 
 
 def test_an_encoder_decoder_whose_text_part_is_a_decoder_is_refused() -> None:
@@ -23,6 +25,26 @@ def test_an_encoder_decoder_whose_text_part_is_a_decoder_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="T5GemmaForConditionalGeneration is an encoder-decoder"):
         require_tree_support(model)
+
+
+@pytest.mark.parametrize(
+    ("family", "change"),
+    [("llama", {"is_causal": False}), ("gemma3", {"use_bidirectional_attention": True})],
+)
+def test_a_model_that_sees_what_comes_after_a_token_is_refused(
+    family: str, change: dict[str, bool]
+) -> None:
+    name, options = FAMILIES[family]
+    model = random_model(name, {**options, **change})
+    with pytest.raises(ValueError, match="sees what comes after a token; use a causal language"):
+        TransformersModel(model)
+
+
+def test_a_model_that_cannot_run_is_refused() -> None:
+    name, options = FAMILIES["cohere"]
+    model = random_model(name, {**options, "logit_scale": None})
+    with pytest.raises(ValueError, match="CohereForCausalLM does not run as it is configured"):
+        TransformersModel(model)
 
 
 class PeftModel:

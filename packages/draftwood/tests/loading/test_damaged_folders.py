@@ -94,6 +94,8 @@ def refused(folder: Path, *said: str, dtype: str | None = None) -> None:
         ({"intermediate_size": 10**8}, "is more than the weights hold"),
         ({"num_hidden_layers": "3"}, "expected int"),
         ({"num_attention_heads": 0}, "cannot load"),
+        ({"rms_norm_eps": None}, "cannot load"),
+        ({"rope_scaling": "linear"}, "cannot load"),
         ({"quantization_config": {"quant_method": "zzz"}}, "quantised as 'zzz'"),
         ({"quantization_config": 5}, "quantised as 5"),
     ],

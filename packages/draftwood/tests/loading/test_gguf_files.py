@@ -436,6 +436,23 @@ def test_settings_that_change_the_numbers_are_refused_by_name(
     assert not list(own_home.glob("models/gguf-*"))
 
 
+def test_granite_without_positions_is_refused(tmp_path: Path) -> None:
+    settings = {"attention.scale": 0.25, "rope.scaling.finetuned": False}
+    (path,) = write_gguf(tmp_path / "tiny.gguf", build("granite"), "granite", settings)
+    with pytest.raises(ValueError, match="its queries and keys have no positions"):
+        load_pretrained(str(path))
+
+
+def test_a_list_of_equal_numbers_for_layers_is_one_number(tmp_path: Path) -> None:
+    model = build("llama")
+    heads, shared = model.config.num_attention_heads, model.config.num_key_value_heads
+    layers = model.config.num_hidden_layers
+    lists = {"head_count": [heads] * layers, "head_count_kv": [shared] * layers}
+    settings = {f"attention.{key}": each for key, each in lists.items()}
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model, "llama", settings)
+    assert_same_model(path, model)
+
+
 def test_settings_that_change_nothing_are_no_reason(tmp_path: Path) -> None:
     model = build("llama")
     neutral = {

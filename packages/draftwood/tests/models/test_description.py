@@ -224,6 +224,11 @@ def test_powers_have_the_bits_that_pytorch_gives() -> None:
         ({"model_type": "gpt2"}, "model_type is 'gpt2', not one of llama"),
         ({"model_type": None}, "model_type is None"),
         ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "what comes after"),
+        ({"model_type": "gemma", "use_bidirectional_attention": True}, "what comes after"),
+        ({"is_causal": False}, "what comes after a token"),
+        ({"model_type": "gemma2", "is_causal": False}, "what comes after a token"),
+        ({"model_type": "gemma3", "text_config": {"is_causal": False}}, "what comes after a token"),
+        ({"model_type": "gemma3", "is_causal": False, "text_config": {}}, "what comes after"),
         ({"hidden_act": "relu"}, "its activation is relu"),
         ({"num_hidden_layers": "3"}, "num_hidden_layers is '3'"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
@@ -235,6 +240,8 @@ def test_powers_have_the_bits_that_pytorch_gives() -> None:
         ({"model_type": "gpt_oss", "swiglu_limit": 0.0}, "one of its bounds is 0.0"),
         ({"model_type": "gpt_oss", "swiglu_limit": "7"}, "is 0 or no number"),
         ({"model_type": "granite", "logits_scaling": 0}, "is 0 or no number"),
+        ({"model_type": "granite", "residual_multiplier": None}, "is 0 or no number"),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": -1}, "is 0 or no number"),
         ({"model_type": "gemma2", "attn_logit_softcapping": 0.0}, "one of its bounds is 0.0"),
         ({"model_type": "cohere", "use_qk_norm": True}, "a weight for each head"),
         ({"model_type": "olmoe", "clip_qkv": 8.0}, "clips queries"),
@@ -246,6 +253,46 @@ def test_what_is_not_known_is_refused_with_a_reason(settings: dict[str, Any], re
     with pytest.raises(UnknownConfigurationError):
         describe(config, lambda name: None)
     assert why_not_native(configured()) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"rms_norm_eps": None}, "the epsilon of its norms is None"),
+        ({"model_type": "cohere", "layer_norm_eps": "tiny"}, "epsilon of its norms is 'tiny'"),
+        ({"rope_theta": -5}, "its rope_theta is -5"),
+        ({"rope_theta": float("inf")}, "its rope_theta is inf"),
+        ({"rope_scaling": "linear"}, "of a wrong kind: dictionary update"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "x"}}, "of a wrong kind"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "are no finite numbers"),
+        ({"partial_rotary_factor": "x"}, "of a wrong kind"),
+        ({"hidden_act": []}, "of a wrong kind"),
+        ({"model_type": "smollm3", "no_rope_layers": []}, "of a wrong kind"),
+        ({"model_type": "smollm3", "no_rope_layer_interval": 0}, "of a wrong kind"),
+        ({"model_type": "gemma2", "layer_types": 1}, "of a wrong kind"),
+        ({"model_type": "gemma3_text", "sliding_window_pattern": None}, "of a wrong kind"),
+        ({"model_type": "qwen3_moe", "decoder_sparse_step": 0}, "its decoder_sparse_step is 0"),
+        ({"model_type": "qwen3_moe", "moe_intermediate_size": {}}, "moe_intermediate_size is {}"),
+        ({"model_type": "qwen3_moe", "mlp_only_layers": "x"}, "its mlp_only_layers is 'x'"),
+        ({"model_type": "qwen3_moe", "norm_topk_prob": None}, "its norm_topk_prob is None"),
+        ({"model_type": "qwen3_moe", "num_experts": 8.5}, "each token goes to 8 of 8.5 experts"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_refused_with_a_reason(
+    settings: dict[str, Any], reason: str
+) -> None:
+    assert reason in (why_not_native(configured(**settings)) or "")
+
+
+def test_a_null_of_a_key_that_a_class_does_not_read_says_nothing() -> None:
+    assert why_not_native(configured(layer_norm_eps=None, norm_topk_prob=None)) is None
+
+
+def test_a_width_of_heads_in_the_file_is_the_one_of_cohere_2() -> None:
+    settings = {**GROUPED, "model_type": "cohere2", "head_dim": 16}
+    assert ModelConfiguration(settings).head_size == 16
+    assert AutoConfig.for_model(**settings).head_dim == 16
+    assert ModelConfiguration({**settings, "head_dim": None}).head_size == 8
 
 
 def test_tensors_that_are_missing_or_of_other_shapes_are_named() -> None:

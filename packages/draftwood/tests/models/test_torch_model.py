@@ -13,7 +13,7 @@ from draftwood.models.native import has_int8
 from draftwood.testing import tiny_llama
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
-from families import FAMILIES, LEAN, ROUTED, hf_model
+from families import FAMILIES, LEAN, ROUTED, hf_model, random_model
 
 
 @pytest.mark.model
@@ -60,6 +60,12 @@ def test_variants_that_it_does_not_know_are_refused(change, reason: str) -> None
         ("stablelm", {"qk_layernorm": True}, "a weight for each head"),
         ("cohere", {"use_qk_norm": True}, "a weight for each head"),
         ("gemma3", {"use_bidirectional_attention": True}, "sees what comes after a token"),
+        ("gemma", {"use_bidirectional_attention": True}, "sees what comes after a token"),
+        ("llama", {"is_causal": False}, "sees what comes after a token"),
+        ("gemma3", {"is_causal": False}, "sees what comes after a token"),
+        ("gemma2", {"attn_logit_softcapping": 0.0}, "one of its bounds is 0.0"),
+        ("cohere", {"layer_norm_eps": None}, "the epsilon of its norms is None"),
+        ("granite", {"logits_scaling": 0.0}, "one of its factors is 0 or no number"),
     ],
 )
 def test_variants_of_a_family_that_are_of_another_shape_are_refused(
@@ -69,6 +75,12 @@ def test_variants_of_a_family_that_are_of_another_shape_are_refused(
     config = getattr(transformers, name)(**{**options, **change})
     with pytest.raises(ValueError, match=reason):
         LeanModel(AutoModelForCausalLM.from_config(config).eval())
+
+
+def test_gpt_oss_ignores_what_its_configuration_says_of_an_activation() -> None:
+    name, options = FAMILIES["gpt-oss"]
+    model = random_model(name, {**options, "hidden_act": "gelu_pytorch_tanh"})
+    assert LeanModel(model).decoder.sizes.activation == "silu"
 
 
 def test_every_family_has_a_tiny_model_that_the_tests_run() -> None:

@@ -13,7 +13,7 @@ from draftwood.models.description import decoder_of
 from draftwood.models.families import FAMILIES
 from draftwood_torch.models.experts import is_mixture
 from draftwood_torch.models.state import ModelState
-from draftwood_torch.models.support import end_tokens, layer_windows
+from draftwood_torch.models.support import end_tokens, layer_windows, sees_later
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,6 +26,8 @@ class ConfigurationInMemory(ModelConfiguration):
         self._text: Any = hf_model.config.get_text_config()
         self.architecture = type(hf_model).__name__
         self.family = FAMILIES[self.architecture]
+        if self.architecture == "GptOssForCausalLM":
+            self.hidden_act = "silu"  # whatever it says
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["_text"], name)
@@ -46,6 +48,8 @@ def why_other_shape(hf_model: "PreTrainedModel") -> str | None:
     reason = config.why_other_shape()
     if reason is not None:
         return reason
+    if sees_later(hf_model):
+        return "it sees what comes after a token"
     tables = getattr(hf_model.get_decoder(), "rotary_emb", None)
     if not all(
         isinstance(getattr(tables, f"{name}inv_freq", None), Tensor) for name in config.rotary_names

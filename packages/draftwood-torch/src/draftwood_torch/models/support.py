@@ -61,6 +61,9 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
     recurrent = recurrent_layers(hf_model)
     if hf_model.config.is_encoder_decoder or config.is_encoder_decoder:
         return "is an encoder-decoder; draftwood decodes causal language models"
+    is_told = getattr(config, "use_bidirectional_attention", None) is True
+    if is_told or sees_later(hf_model):
+        return "sees what comes after a token; use a causal language model"
     if reason := _why_not_states(hf_model, kinds - {FULL, SLIDING}, bool(recurrent)):
         return reason
     if (
@@ -89,6 +92,12 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
             " with attn_implementation='sdpa'"
         )
     return None
+
+
+def sees_later(hf_model: "PreTrainedModel") -> bool:
+    """True if Transformers masks nothing that comes after a token, whatever the model's class."""
+    configs = (hf_model.config, hf_model.config.get_text_config())
+    return not all(getattr(each, "is_causal", True) for each in configs)
 
 
 def _why_not_states(

@@ -241,11 +241,17 @@ def _padded(rows: Sequence[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def layer_shapes(hf_model: PreTrainedModel) -> list[LayerShape]:
-    """Shapes of the keys and values each layer caches, found by running one token."""
-    cache = DynamicCache()
-    hf_model(
-        input_ids=torch.zeros(1, 1, dtype=torch.long, device=hf_model.device), past_key_values=cache
-    )
+    """Shapes of the keys and values each layer caches, found by running one token.
+
+    Raises:
+        ValueError: for a model that does not run, or that caches something else.
+    """
+    cache, token = DynamicCache(), torch.zeros(1, 1, dtype=torch.long, device=hf_model.device)
+    try:
+        hf_model(input_ids=token, past_key_values=cache)
+    except TypeError as error:  # a value of a wrong kind that its configuration lets through
+        name = type(hf_model).__name__
+        raise ValueError(f"{name} does not run as it is configured: {error}") from error
     shapes = []
     for layer in cache.layers:
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)

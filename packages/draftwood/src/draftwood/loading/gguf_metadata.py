@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from draftwood.models.rotary import is_number
 from draftwood.tokenizer.gguf_vocabulary import CONTROL, read_vocabulary
 
 if TYPE_CHECKING:
@@ -85,13 +85,17 @@ class Metadata:
         return self.take(key, default)
 
     def need(self, key: str) -> Any:
-        """The value of a setting that every file has, and one for all layers.
+        """The value of a setting that every file has, and one for all layers: a list of equal
+        entries, one for each, is that entry.
 
         Raises ValueError without it.
         """
         if self.values.get(key) is None:
             raise ValueError(f"the setting {self.architecture}.{key} is missing")
         if isinstance(told := self.values[key], list):
+            if told and told == told[:1] * len(told):
+                self.values[key] = told[0]
+                return self.take(key)
             what = f"differs between layers ({str(told)[:40]})"
             raise ValueError(f"the setting {self.architecture}.{key} {what}")
         return self.take(key)
@@ -111,11 +115,6 @@ class Metadata:
                     f"its setting {self.architecture}.{key} = {str(value)[:60]} is not understood,"
                     " and without it the file would load as another model"
                 )
-
-
-def is_number(value: object) -> bool:
-    """True for a number that is finite."""
-    return isinstance(value, int | float) and isfinite(value)
 
 
 def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:

@@ -273,6 +273,9 @@ def _smollm3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def _granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """llama.cpp takes a flag of scaled positions for whether there are positions at all."""
+    if not metadata.take("rope.scaling.finetuned", True):
+        raise ValueError("its queries and keys have no positions (rope.scaling.finetuned)")
     usual = common["head_dim"] ** -0.5  # what llama.cpp takes where nothing is said
     scales = {name: metadata.take(key, 1.0) for key, name in GRANITE_SCALES.items()}
     scales["attention_multiplier"] = metadata.take("attention.scale", usual)

@@ -5,13 +5,15 @@ names of rotary parameters, and which layers see a window. A file that asks for 
 raises ``UnknownConfigurationError``, and Transformers may read it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
+
 from draftwood.models.configuration_defaults import CLASSES, ConfigurationClass
 from draftwood.models.families import ACTIVATIONS, FAMILIES, Family
-from draftwood.models.rotary import why_unknown
+from draftwood.models.rotary import is_number, rotary_of, why_unknown
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 RENAMED = {"attention": FULL}
@@ -53,13 +55,23 @@ class ModelConfiguration:
     rope_parameters: dict[str, Any]
 
     def __init__(self, told: Mapping[str, Any]) -> None:
+        try:
+            self._read(told)
+        except UnknownConfigurationError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise UnknownConfigurationError(
+                f"its config.json has a value of a wrong kind: {error}"
+            ) from error
+
+    def _read(self, told: Mapping[str, Any]) -> None:
         kind = _class_of(told)
         text = told["text_config"] if kind.part else told
         text_kind = CLASSES[kind.part or told["model_type"]]
         values = {**text_kind.values, **_renamed(text_kind, text)}
         if kind.part:
             values["tie_word_embeddings"] = _tied(told, values)
-        _require_numbers(values)
+        _require_kinds(text_kind, values)
         vars(self).update(values)
         self.architecture = kind.architecture
         self.family: Family = FAMILIES[kind.architecture]
@@ -73,6 +85,11 @@ class ModelConfiguration:
         """Dimensions of a head of attention."""
         told = getattr(self, "head_dim", None)
         return told or self.get("hidden_size") // self.get("num_attention_heads")
+
+    @property
+    def epsilon(self) -> Any:
+        """What norms add to the square that they divide by."""
+        return self.get("layer_norm_eps" if self.family.is_layer_norm else "rms_norm_eps")
 
     @property
     def expert_count(self) -> int:
@@ -91,7 +108,9 @@ class ModelConfiguration:
         reason, act = self.family.why_not(self), self.get(self.family.activation)
         if reason is None and act not in ACTIVATIONS:
             reason = f"its activation is {act}, not one of {', '.join(ACTIVATIONS)}"
-        return reason
+        if reason is None and not (is_number(self.epsilon) and self.epsilon >= 0):
+            reason = f"the epsilon of its norms is {self.epsilon!r}"
+        return reason or _why_not_scales(self)
 
     def get(self, name: str) -> Any:
         """A value by its key."""
@@ -138,6 +157,8 @@ def _class_of(told: Mapping[str, Any]) -> ConfigurationClass:
     for name in REFUSED:
         if told.get(name) or text.get(name):
             raise UnknownConfigurationError(f"its config.json has {name}")
+    if not (told.get("is_causal", True) and text.get("is_causal", True)):
+        raise UnknownConfigurationError("it sees what comes after a token")
     return kind
 
 
@@ -165,26 +186,35 @@ def _tied(told: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     return bool(found)
 
 
-_COUNTS = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-    *("num_attention_heads", "max_position_embeddings"),
-)
-
-
-def _require_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse counts that are none, which Transformers explains."""
-    for name in _COUNTS:
-        if not _is_count(values.get(name)):
+def _require_kinds(kind: ConfigurationClass, values: Mapping[str, Any]) -> None:
+    """Refuse values of a wrong kind, which Transformers explains."""
+    for name, is_right in _CHECKS.items():
+        is_read = name in kind.values or is_right is _is_count_or_none
+        if is_read and not is_right(values.get(name)):
             raise UnknownConfigurationError(f"its {name} is {values.get(name)!r}")
-    for name in ("num_key_value_heads", "head_dim", "sliding_window"):
-        told = values.get(name)
-        if told is not None and not _is_count(told):
-            raise UnknownConfigurationError(f"its {name} is {told!r}")
 
 
 def _is_count(value: object) -> bool:
     """True for a whole number above 0 that the library's 32 bits hold."""
     return type(value) is int and 0 < value < 1 << 31
+
+
+def _is_count_or_none(value: object) -> bool:
+    return value is None or _is_count(value)
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), _is_count),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), _is_count),
+    **dict.fromkeys(("max_position_embeddings", "moe_intermediate_size"), _is_count),
+    "decoder_sparse_step": _is_count,
+    **dict.fromkeys(("num_key_value_heads", "head_dim", "sliding_window"), _is_count_or_none),
+    "norm_topk_prob": lambda value: isinstance(value, bool),
+    "mlp_only_layers": lambda value: value is None or isinstance(value, list),
+}
+"""Whether a value is of the right kind, by its key: where the class has the key, and for counts
+that may be None everywhere.
+"""
 
 
 def _complete(config: Any, kind: ConfigurationClass) -> None:
@@ -197,8 +227,6 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
         config.hidden_act = "gelu_pytorch_tanh"  # which it means
     if config.architecture == "GptOssForCausalLM":
         config.hidden_act = "silu"  # whatever it says
-    if config.architecture == "Cohere2ForCausalLM":
-        config.head_dim = config.hidden_size // config.num_attention_heads
     if kind.values.get("no_rope_layers", 0) is None and config.no_rope_layers is None:
         every = config.no_rope_layer_interval
         config.no_rope_layers = [int((i + 1) % every != 0) for i in _layers(config)]
@@ -283,10 +311,11 @@ def _require_readable(config: ModelConfiguration) -> None:
     heads, keys = config.get("num_attention_heads"), config.get("num_key_value_heads")
     if reason is None and heads % keys:
         reason = f"its {heads} heads do not share {keys} keys evenly"
-    used = config.get("num_experts_per_tok") if config.expert_count else 1
-    if reason is None and not (_is_count(used) and used <= max(config.expert_count, 1)):
-        reason = f"each token goes to {used} of {config.expert_count} experts"
-    reason = reason or _why_not_scales(config)
+    count = config.expert_count
+    used = config.get("num_experts_per_tok") if count else 1
+    are_counts = _is_count(used) and (count == 0 or _is_count(count))
+    if reason is None and not (are_counts and used <= max(count, 1)):
+        reason = f"each token goes to {used} of {count} experts"
     for name in config.rotary_names:
         reason = reason or _why_not_rotary(config, rotary_parameters(config, name))
     if reason is not None:
@@ -296,10 +325,14 @@ def _require_readable(config: ModelConfiguration) -> None:
 def _why_not_scales(config: ModelConfiguration) -> str | None:
     try:
         scales = config.family.scales(config)
-        bounds = (scales.score_cap, scales.logit_cap, scales.gate_limit)
-        odd = next((each for each in bounds if each is not None and not each > 0), None)
     except (TypeError, ZeroDivisionError):
         return "one of its factors is 0 or no number"
+    bounds = (scales.score_cap, scales.logit_cap, scales.gate_limit)
+    factors = (scales.embedding, scales.inputs, scales.residual, scales.logits, scales.gate_slope)
+    told = [each for each in (scales.attention, *bounds) if each is not None]
+    if not all(map(is_number, (*factors, *told))):
+        return "one of its factors is 0 or no number"
+    odd = next((each for each in bounds if each is not None and each <= 0), None)
     return None if odd is None else f"one of its bounds is {odd}"
 
 
@@ -316,11 +349,12 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
         return f"its rotary positions are scaled as {kind!r}"
     pairs = int(config.head_size * partial) // 2
     lengths = [len(each) for each in _factors(parameters)]
-    return (
-        f"it has {lengths} factors for {pairs} rotary frequencies"
-        if _differ(lengths, pairs)
-        else None
-    )
+    if _differ(lengths, pairs):
+        return f"it has {lengths} factors for {pairs} rotary frequencies"
+    with np.errstate(all="ignore"):
+        table = rotary_of(parameters, config.head_size, config.get("max_position_embeddings"))
+    is_whole = np.isfinite(table.frequencies).all() and is_number(table.scale)
+    return None if is_whole else "its rotary frequencies are no finite numbers"
 
 
 def _factors(parameters: Mapping[str, Any]) -> Sequence[Sequence[float]]:

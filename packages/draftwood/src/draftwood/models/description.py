@@ -125,9 +125,7 @@ class _Description:
             norms_whole_vectors=query_norm is not None and query_norm[0] > head_dim,
             is_parallel=bool(self.family.is_parallel(config)),
             activation=ACTIVATIONS[config.get(self.family.activation)],
-            epsilon=float(
-                config.get("layer_norm_eps" if self.family.is_layer_norm else "rms_norm_eps")
-            ),
+            epsilon=float(config.epsilon),
         )
 
     def _scales(self, numbers: Any) -> Scales:

@@ -159,6 +159,10 @@ def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
     )
 
 
+def _why_not_causal(config: Any) -> str | None:
+    return "it sees what comes after a token" if config.use_bidirectional_attention else None
+
+
 _AROUND = LayerNorms(
     "input_layernorm",
     "pre_feedforward_layernorm",
@@ -172,9 +176,7 @@ _GEMMA3 = Family(
     activation="hidden_activation",
     rotary=lambda config, layer: f"{config.layer_types[layer]}_",
     scales=_gemma3,
-    why_not=lambda config: (
-        "it sees what comes after a token" if config.use_bidirectional_attention else None
-    ),
+    why_not=_why_not_causal,
 )
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": Family("Llama"),
@@ -192,7 +194,10 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "GemmaForCausalLM": Family(
-        "Gemma", norm_shift=1.0, scales=lambda config: Scales(embedding=config.hidden_size**0.5)
+        "Gemma",
+        norm_shift=1.0,
+        scales=lambda config: Scales(embedding=config.hidden_size**0.5),
+        why_not=_why_not_causal,
     ),
     "Gemma2ForCausalLM": Family(
         "Gemma 2", _AROUND, norm_shift=1.0, activation="hidden_activation", scales=_gemma2

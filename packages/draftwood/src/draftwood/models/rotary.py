@@ -55,9 +55,17 @@ def why_unknown(parameters: Mapping[str, Any]) -> str | None:
         isinstance(parameters.get(name), list) for name in NEEDED[kind]
     ):
         return "its factors for rotary positions are no lists"
-    if not isinstance(parameters.get("rope_theta"), int | float):
+    base = parameters.get("rope_theta")
+    if base is None:
         missing.append("rope_theta")
-    return f"its parameters of rotary positions lack {', '.join(missing)}" if missing else None
+    if missing:
+        return f"its parameters of rotary positions lack {', '.join(missing)}"
+    return None if is_number(base) and base > 0 else f"its rope_theta is {base!r}"
+
+
+def is_number(value: object) -> bool:
+    """True for a number that is finite."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def rotary_of(parameters: Mapping[str, Any], head_dim: int, longest: int) -> Rotary:
