@@ -204,6 +204,11 @@ def test_another_shape_of_llada_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({**told, "alibi": True}))
     with pytest.raises(ValueError, match=r"alibi False, this config\.json has True"):
         read_folder(tmp_path / "llada")
+    strange = {"num_experts": 64, "input_emb_norm": True, "scale_logits": True, "clip_qkv": 8.0}
+    for name, value in strange.items():
+        path.write_text(json.dumps({**told, name: value}))
+        with pytest.raises(ValueError, match=rf"{name} \w+, this config\.json has {value}"):
+            read_folder(tmp_path / "llada")
     path.write_text(json.dumps({**told, "n_layers": 3}))
     with pytest.raises(ValueError, match=r"lacks 9 weights.*layers\.2\."):
         read_folder(tmp_path / "llada", "float32")

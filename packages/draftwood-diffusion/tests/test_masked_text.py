@@ -153,13 +153,30 @@ def test_rules_that_remember_go_on_in_a_block_that_was_cut(rule: str) -> None:
     assert cut  # some were cut and went on
 
 
+@pytest.mark.parametrize(
+    ("rule", "runs"),
+    [
+        *((f"ccd,passes={passes}", runs) for passes, runs in ((1, 4), (3, 6), (4, 7), (9, 10))),
+        ("ccd-agreement", 9),
+        ("ccd-agreement,warm=0,most=2", 9),
+        ("ccd-agreement,warm=0,most=1", 16),
+    ],
+)
+def test_rules_see_all_the_passes_that_they_remember(rule: str, runs: int) -> None:
+    """Sixteen places are certain, so that a rule fixes what its history lets it."""
+    certain = ListedTexts.of([(0, *range(1, 17))])
+    found = text(list_model(certain, 17), rule, [0], 16)
+    assert found.tokens == list(range(1, 17))
+    assert found.runs == runs
+
+
 def test_adablock_ends_blocks_at_delimiters() -> None:
     masked = list_model(LONG, 4, bidirectional=True)
-    lines = replace(parse("threshold,tau=0.5"), blocks=AdaBlock(0.3, frozenset({1})))
-    found = text(masked, lines, length=7)
-    assert found.tokens == [0, 1, 2, 0, 1, 2, 3]
+    lines = replace(parse("threshold,tau=0.5"), blocks=AdaBlock(0.3, frozenset({0})))
+    found = text(masked, lines, (5,), 8)
+    assert found.tokens == [4, 0, 1, 2, 0, 1, 2, 3]
     assert [(each.run, each.place) for each in found.fixings][:2] == [(1, 0), (1, 1)]
-    assert found.runs == 3  # 0 1, then four places of the model's own length, then the last
+    assert found.runs == 3  # 4 0, then four places of the model's own length, then the last
     with pytest.raises(ValueError, match="no token for a line break"):
         text(masked, "adablock")
 

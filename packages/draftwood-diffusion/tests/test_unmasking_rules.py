@@ -113,12 +113,22 @@ def test_ccd_agreement_grows_its_buffer_after_warming_up() -> None:
     now = view([0.9, 0.8, 0.7, 0.6])
     assert rule.choose(now).tolist() == [0]
     assert rule.choose(replace(now, history=(now,))).tolist() == [0]
-    assert rule.choose(replace(now, history=(now, now))).tolist() == [0]  # a buffer of one
-    assert rule.choose(replace(now, history=(now,) * 4)).tolist() == [0, 1]
-    new = view([0.4, 0.9, 0.7, 0.6])  # place 0 was not among the best two
+    assert rule.choose(replace(now, history=(now,) * 2)).tolist() == [0, 1]  # of 3 places and 2
+    assert rule.choose(replace(now, history=(now,) * 3)).tolist() == [0, 1, 2]
+    assert rule.choose(replace(now, history=(now,) * 5)).tolist() == [0, 1, 2]
+    new = view([0.4, 0.9, 0.8, 0.7])  # place 0 was not among the best three
     assert rule.choose(replace(now, history=(now, now, now, new))).tolist() == [0]
-    turned = view([0.9, 0.45, 0.4, 0.3])  # place 1 held token 2 likeliest
+    turned = view([0.9, 0.15, 0.3, 0.4])  # places 1 and 2 held token 2 likeliest
     assert rule.choose(replace(now, history=(now, now, now, turned))).tolist() == [0]
+
+
+def test_ccd_agreement_ranks_by_entropy() -> None:
+    rule = parse("ccd-agreement,warm=1,most=1").rule
+    probs = np.array([[0.6, 0.2, 0.2, 0.0], [0.45, 0.0, 0.55, 0.0]])
+    seen = replace(view([0.5, 0.5]), probs=probs)
+    assert (seen.confidence.argmax(), seen.entropy.argmin()) == (0, 1)
+    assert rule.choose(seen).tolist() == [1]
+    assert rule.choose(replace(seen, history=(seen,))).tolist() == [1]
 
 
 def test_the_oracle_fixes_what_the_text_will_hold() -> None:
@@ -182,6 +192,9 @@ def test_adablock_ends_at_the_surest_delimiter_of_the_first_quarter() -> None:
     assert replace(blocks, delimiters=frozenset({0})).kept(seen, place) == 1
     late = view([0.5, 0.6, 0.5, 0.6, 0.5, 0.9])
     assert blocks.kept(late, place) == 6
+    odd = replace(place, total=23)  # a quarter is rounded down to 5 places
+    assert blocks.end(odd) == 5
+    assert blocks.kept(late, odd) == 2
     with pytest.raises(ValueError, match="no token for a line break"):
         AdaBlock().kept(seen, place)
 

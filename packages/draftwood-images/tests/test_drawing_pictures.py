@@ -158,6 +158,17 @@ def test_where_nothing_pays_the_library_draws(drawing: DrawingModel) -> None:
     assert {step.drafted > 0 for step in steps} == {False, True}
 
 
+@pytest.mark.parametrize("name", ["raced-jacobi", "sjd", "gsd", "suffix"])
+def test_a_picture_of_one_code_is_drawn(drawing: DrawingModel, name: str) -> None:
+    one = replace(drawing, layout=replace(drawing.layout, rows=1, columns=1))
+    easel = Easel(one, "red", RULE)
+    method = picture_method(name, easel, WindowKnobs(), MachineCosts(easel))
+    (found,) = easel.draw(method, [0])
+    assert found.codes.shape == (1, 1)
+    if name != "suffix":
+        assert method.drafter.name == "nothing"
+
+
 def test_methods_that_pictures_lack_are_refused() -> None:
     for name, told in [
         ("speculative", "draft-model"),

@@ -143,7 +143,15 @@ def test_janus_draws_what_transformers_does(jan: Any, guidance: float) -> None:
         generation_mode="image",
         generation_config=config,
     )[0].tolist()
-    require(janus("janus", jan, lambda name: PROMPT, BEGIN, 0, 1), guidance, wanted)
+    drawing = janus("janus", jan, lambda name: PROMPT, BEGIN, 0, 1)
+    require(drawing, guidance, wanted)
+    # vectors are those that its decoder reads
+    with torch.no_grad():
+        painted = jan.model.vqmodel.quantize.get_codebook_entry(torch.arange(SIDE * SIDE)[None])
+    assert drawing.vectors is not None
+    np.testing.assert_allclose(
+        drawing.vectors[: SIDE * SIDE], painted[0].flatten(1).T.numpy(), atol=1e-6
+    )
 
 
 def test_chameleon_draws_what_its_unmasked_head_says(cham: Any) -> None:
@@ -202,7 +210,11 @@ def test_folders_are_opened_by_name(kind: str, request: Any, tmp_path: Path) -> 
         open_drawing(folder, "int8")
     drawing = open_drawing(folder)
     prompt = drawing.prompt("red apple")
-    assert prompt[:2] == [4, 5]
+    words = [4, 5] if kind != "emu3" else [1, 4, 5]  # as its processor begins a text
+    assert prompt[: len(words)] == words
+    if kind == "emu3":
+        assert prompt[3:] == [BEGIN - 1, 8, 7, 8, BEGIN]  # the size is 90 * 90
+        assert drawing.instead(prompt) == (1, BEGIN - 1, 8, 7, 8)
     assert prompt[-1] == drawing.layout.begin == BEGIN
     assert BEGIN not in drawing.instead(prompt)
     small = replace(drawing, layout=replace(drawing.layout, rows=SIDE, columns=SIDE))

@@ -99,3 +99,10 @@ def test_transparent_pixels_are_white(tmp_path: Path) -> None:
     Image.new("RGBA", (4, 4), (255, 0, 0, 0)).save(tmp_path / "clear.png")
 
     assert (scaled(read_pictures(tmp_path), 4).pixels == 255).all()
+
+
+def test_pictures_of_16_bits_have_their_grey_levels(tmp_path: Path) -> None:
+    levels = np.arange(256, dtype=np.uint16).reshape(16, 16) * 257
+    Image.fromarray(levels).save(tmp_path / "grey.png")
+    found = scaled(read_pictures(tmp_path), 16)
+    np.testing.assert_array_equal(found.pixels[0, :, :, 1], levels // 257)

@@ -52,7 +52,7 @@ class Stepping:
         tokens[chosen] = seen.drawn[chosen]
         tokens[changed] = view.predictions[changed]
         history = (*state.history, replace(view, history=()))
-        remembered = history[len(history) - method.rule.remembers :]
+        remembered = history[max(0, len(history) - method.rule.remembers) :]
         after = replace(state, tokens=tuple(tokens.tolist()), history=remembered)
         if method.blocks.cuts_ends and (end := self.first_end(after)) is not None:
             return after.first(end + 1, is_last=True)

@@ -79,12 +79,17 @@ class MachineCosts:
     def passes(self) -> Costs:
         """Seconds of a pass by nodes; a guided one runs each node twice."""
         drawing = self.easel.drawing
-        curve = measure(drawing.model, SIZES, drawing.layout.length // 2, SECONDS)
+        curve = measure(drawing.model, SIZES, max(1, drawing.layout.length // 2), SECONDS)
         return curve if self.easel.rule.guidance == 1.0 else lambda nodes: curve(2 * nodes)
 
     @cached_property
     def windows(self) -> "WindowCosts":
-        """Costs of windows: pieces of a picture are drawn with several sizes."""
+        """Costs of windows: pieces of a picture are drawn with several sizes.
+
+        A picture of one token leaves nothing to draft, and no pass to time.
+        """
+        if self.easel.drawing.layout.length < 2:
+            return WindowCosts(float, 0.0, pays=False)
         ways = {1: picture_method("plain", self.easel)}
         for size in WINDOWS:
             knobs = WindowKnobs(window=size, whole=True)

@@ -78,6 +78,8 @@ def images(
     lasts: dict[str, Any] = {"minutes": None if steps else minutes, "steps": steps}
     command = shlex.join(["draftwood", *sys.argv[1:]])
     training = PictureTraining(place, folder, **lasts, **given, command=command)
+    if classifier or classifier_only:
+        training.require_classifiable()
     say = (lambda line: None) if as_json else (lambda line: notes().print(line, soft_wrap=True))
     figures = dict[str, dict[str, float]]()
     if not classifier_only:

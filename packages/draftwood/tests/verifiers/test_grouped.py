@@ -54,6 +54,14 @@ def test_groups_hold_what_is_near_in_the_codebook(
     assert rule == Grouped(9, 1.0, distance=distance)
 
 
+def test_what_is_far_in_the_codebook_leaves_its_rank_empty() -> None:
+    p = np.array([0.20, 0.19, 0.18, 0.17, 0.16, 0.10])
+    vectors = np.array([[0.0], [9], [9], [9], [0.1], [0.2]], np.float32)
+    alone, wide = (sorted(Grouped(each, 0.5, vectors, 0.5)._beside(p, 0)) for each in (3, 9))
+    assert alone == []  # of the group of 3 there is token 1, which is far
+    assert wide == [4]
+
+
 def test_what_is_forbidden_is_never_kept() -> None:
     assert Grouped(9, 1.0)._chance(ArrayRow(P), ArrayRow(Q), 5) == 0.0
 

@@ -14,9 +14,9 @@ from draftwood_diffusion.view import View
 class AdaBlock(BlockEnds):
     """AdaBlock-dLLM (2025, arXiv:2509.26432): a block's first pass looks for a delimiter.
 
-    It is looked for in the first quarter of the text's length, as far as places are left. Where the
-    likeliest token is a delimiter, the block ends with the most confident of them; else it has the
-    model's own length.
+    It is looked for in the first quarter of the text's length, rounded down, as far as places are
+    left. Where the likeliest token is a delimiter, the block ends with the most confident of them;
+    else it has the model's own length.
 
     Args:
         delta: confidence that such a place has at least.
@@ -50,7 +50,7 @@ class AdaBlock(BlockEnds):
     def _window(place: BlockPlace) -> int:
         """Places that are looked at, those of the prompt in this block included."""
         written = max(0, place.prompt - place.start)
-        return written + min((place.total - place.prompt + 3) // 4, place.total - place.start)
+        return written + min((place.total - place.prompt) // 4, place.total - place.start)
 
     @staticmethod
     def _usual(place: BlockPlace) -> int:

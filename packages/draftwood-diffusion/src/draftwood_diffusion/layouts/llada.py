@@ -44,5 +44,9 @@ LLADA = FolderLayout(
         "include_bias": False,
         "include_qkv_bias": False,
         "attention_layer_norm": False,
+        "input_emb_norm": False,
+        "scale_logits": False,
+        "clip_qkv": None,
+        "num_experts": None,
     },
 )

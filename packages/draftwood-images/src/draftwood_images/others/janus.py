@@ -65,6 +65,7 @@ def janus(name: str, hf_model: Any, prompt: Prompt, begin: int, pad: int, bos: i
 
     head = BothVocabularies(words, inner.generation_head)
     embedding = nn.Embedding.from_pretrained(table)
+    vectors = nn.functional.normalize(inner.vqmodel.quantize.embedding.weight.detach(), dim=-1)
     return DrawingModel(
         name,
         writing_model(inner.language_model, embedding, head, words + codes),
@@ -72,7 +73,7 @@ def janus(name: str, hf_model: Any, prompt: Prompt, begin: int, pad: int, bos: i
         prompt,
         instead,
         paint,
-        inner.vqmodel.quantize.embedding.weight.detach().float().cpu().numpy(),
+        vectors.float().cpu().numpy(),
         GUIDANCE,
         0,
     )

@@ -49,15 +49,24 @@ class ReadFolder:
 
 
 def emu3(folder: ReadFolder) -> DrawingModel:
-    """Emu3 with the prompt of its processor: name, opener, size."""
+    """Emu3 with the prompt of its processor: bos token, name, opener, size.
+
+    Raises:
+        ValueError: for a tokenizer without a token that begins a text or a picture.
+    """
     begin = folder.token("image_wrapper_token", "<|image token|>")
     opener, side = folder.token("boi_token", "<|image start|>"), of_emu3.SIDE
     size = [opener, *folder.tokenizer(f"{side}*{side}", add_special_tokens=False)["input_ids"]]
+    bos = folder.token("bos_token")
+
+    def begun(name: str) -> list[int]:
+        tokens = folder.tokens(name)
+        return [*([] if tokens[:1] == [bos] else [bos]), *tokens, *size]
 
     def prompt(name: str) -> list[int]:
-        return [*folder.tokens(name), *size, begin]
+        return [*begun(name), begin]
 
-    instead = (*folder.tokens(""), *size)
+    instead = tuple(begun(""))
     return of_emu3.emu3(folder.name, folder.hf_model, prompt, instead, begin)
 
 

@@ -21,6 +21,8 @@ from draftwood_train.precision import fast_products
 WIDTH = 96
 FEATURES = 128
 FARTHEST = 3
+LEAST = 3
+"""Pixels across the smallest picture that is classified: two halvings leave one place of it."""
 PAINTED = 0.5
 """Share of a batch that is shown as the codec paints it."""
 
@@ -106,7 +108,8 @@ class Classifier:
             raise ValueError(f"the classifier knows no picture {strange[0]!r}; name one it learnt")
         wanted = [self.bases.index(self.base_of[name]) for name in names]
         with torch.no_grad():
-            found = self.network(as_input(torch.from_numpy(pixels))).topk(top).indices
+            found = self.network(as_input(torch.from_numpy(pixels)))
+        found = found.topk(min(top, len(self.bases))).indices
         return (found == torch.tensor(wanted)[:, None]).any(dim=1).numpy()
 
     def features(

@@ -42,7 +42,10 @@ class NamedPicture:
             ValueError: for what is no picture.
         """
         try:
-            return Image.open(BytesIO(self.image)).convert("RGBA")
+            image = Image.open(BytesIO(self.image))
+            if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            return image.convert("RGBA")
         except (OSError, ValueError, SyntaxError) as error:
             raise ValueError(
                 f"{self.origin} is no picture that can be read ({error}); remove it"

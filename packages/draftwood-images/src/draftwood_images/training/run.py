@@ -13,7 +13,7 @@ from draftwood_images.codec import Codec, GreyCodec, LearnedCodec, read_codec
 from draftwood_images.folder import picture_folder
 from draftwood_images.picture_model import SETTINGS, PictureSettings
 from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes
-from draftwood_images.training.classifier import Classifier, ClassifierLesson
+from draftwood_images.training.classifier import LEAST, Classifier, ClassifierLesson
 from draftwood_images.training.codec_lesson import CodecLesson
 from draftwood_images.training.export import TrainedPictures, card
 from draftwood_images.training.fonts import read_font
@@ -143,11 +143,23 @@ class PictureTraining:
         self._require_output()
         require_resumed(self.folder, self._has_begun, self.resume)
 
+    def require_classifiable(self) -> None:
+        """Refuse pictures that are too small for a classifier, before anything is trained."""
+        if self.size < LEAST:
+            raise ValueError(
+                f"a classifier sees pictures of at least {LEAST} pixels across, got {self.size};"
+                " give a larger size, or leave the classifier out"
+            )
+
     def classify(self, say: Say) -> Classifier:
         """Train a classifier of the pictures, or go on; it lies beside the checkpoints.
 
         It sees them as they are and as the codec of the folder ``output`` paints them.
+
+        Raises:
+            ValueError: for pictures that are too small.
         """
+        self.require_classifiable()
         codec = read_codec(picture_folder(self.output))
         lesson = ClassifierLesson(self.pictures, codec, seed=self.seed)
         bases = hashlib.sha256(repr(self.pictures.bases).encode()).hexdigest()[:12]

@@ -18,11 +18,12 @@ class Grouped:
     """Accept a draft token with the chance of a whole group of tokens like it.
 
     The group holds the token and those beside it in the target's ranking whose probabilities are
-    near its own: sum(p) / sum(q) over the group takes the place of p / q. A rejected token is
-    replaced from norm([p - q]+). Where many tokens will do, as codes of pictures may, more draft
-    tokens are kept. Grouped Speculative Decoding (So et al. 2025, arXiv:2508.07747). Lossy: the
-    distribution of the text is not the target's; with a group of 1 it is, draw by draw as with
-    ``Rejection``, and at temperature 0.
+    near its own, less those whose vectors are far; no token further on takes their place. sum(p) /
+    sum(q) over the group takes the place of p / q. A rejected token is replaced from norm([p -
+    q]+). Where many tokens will do, as codes of pictures may, more draft tokens are kept. Grouped
+    Speculative Decoding (So et al. 2025, arXiv:2508.07747). Lossy: the distribution of the text is
+    not the target's; with a group of 1 it is, draw by draw as with ``Rejection``, and at
+    temperature 0.
 
     Differs from the paper: a token that the target's options forbid is never kept, and distances
     between tokens' vectors are looked at only where vectors are given.
@@ -68,17 +69,17 @@ class Grouped:
         apart = p - p[token]
         near = np.abs(apart) <= self.delta
         near[token] = False
-        if self.vectors is not None:
-            others = np.flatnonzero(near)
-            away = ((self.vectors[others] - self.vectors[token]) ** 2).sum(-1)
-            near[others] = away <= self.distance
         above, below = np.flatnonzero(near & (apart > 0)), np.flatnonzero(near & (apart <= 0))
-        return np.concatenate(
+        others = np.concatenate(
             [
                 _least(above, apart[above], (self.group - 1) // 2),
                 _least(below, -apart[below], self.group // 2),
             ]
         )
+        if self.vectors is None:
+            return others
+        away = ((self.vectors[others] - self.vectors[token]) ** 2).sum(-1)
+        return others[away <= self.distance]
 
 
 def _least(
