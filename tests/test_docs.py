@@ -172,7 +172,10 @@ def test_links_between_documents_lead_somewhere() -> None:
                 assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))),
+    *sorted((ROOT / "packages").glob("*/README.md")),
+]
 FILES = (".gguf", ".json", ".jsonl", ".txt")
 
 
@@ -183,9 +186,9 @@ def commands(page: str) -> list[list[str]]:
     found: list[list[str]] = []
     for line in re.findall(r"(?:'[^']*'|[^'\n])+", told):  # quotes may span lines
         words = shlex.split(line)
-        for is_pipe, part in groupby(words, lambda word: word == "|"):
+        for is_between, part in groupby(words, lambda word: word in ("|", "&&")):
             kept = list(dropwhile(lambda word: re.match(r"[A-Z_]+=", word), part))
-            found += [kept] if kept and not is_pipe else []
+            found += [kept] if kept and not is_between else []
     return found
 
 
@@ -212,7 +215,7 @@ def missing_files(page: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_of_a_page_can_be_given(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +245,7 @@ def test_files_that_readme_names_are_made_there() -> None:
     assert missing_files(asks) == ["person.json"]  # negative controls
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_installs_from_the_clone_what_there_is(page: Path) -> None:
     """There is no release that an index could give."""
     text = page.read_text()
