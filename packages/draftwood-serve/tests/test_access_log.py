@@ -3,14 +3,16 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from draftwood_serve.access_log import COLOURS, Logged, ServerLog
+from draftwood_serve.formats.answers import DONE, ended_by_errors
 from local_server import NAME, RunningServer, running, wait_for
 
 SECRET = "hush"
@@ -121,6 +123,38 @@ def test_a_client_that_leaves_and_a_failure_are_told(
     assert (left["ended"], left["level"], left["status"]) == ("cancelled", "info", 200)
     assert left["tokens"] > 0
     assert (failed["status"], failed["level"], failed["error"]) == (500, "error", "internal_error")
+
+
+def test_a_stream_that_takes_too_long_is_a_failure(endless: str) -> None:
+    lines: list[str] = []
+    body = {"prompt": "a", "max_tokens": 500_000, "stream": True}
+    with logged(endless, lines, as_json=True, method="plain", request_timeout=0.5) as server:
+        answer = server.client.post("/v1/completions", json=body)
+        assert '"code":"timeout"' in answer.text
+        wait_for(lambda: bool(lines))
+    (line,) = objects(lines)
+    assert (line["status"], line["level"]) == (200, "error")
+    assert (line["ended"], line["error"]) == ("failed", "timeout")
+
+
+def test_a_bug_amid_a_stream_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def events() -> AsyncIterator[str]:
+        yield "a"
+        raise ZeroDivisionError
+
+    job: Any = SimpleNamespace(error=None)
+
+    async def heard() -> list[str]:
+        return [each async for each in ended_by_errors(events(), job, DONE)]
+
+    first, last = asyncio.run(heard())
+    assert first == "a"
+    assert '"code":"internal_error"' in last
+    assert last.endswith(DONE)
+    assert job.error == "internal_error"
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
 
 
 def ask(app: Any, path: str) -> None:

@@ -94,7 +94,7 @@ def test_ollama_gets_them_in_its_form_and_cuts_long_texts(
         ({"input": ["a", ""]}, 400, "should have at least 1 character"),
         ({"input": [[]]}, 400, "text 0 is empty"),
         ({"input": [10**6]}, 400, "token ids must be"),
-        ({"input": "a" * 600}, 400, "text 0 has 600 tokens, and the model takes 512"),
+        ({"input": "a" * 600}, 400, "your prompt has 600 tokens; shorten it to at most 512"),
         ({"input": "\ud800"}, 400, "unable to parse"),
         ({"input": "a", "dimensions": 10**4}, 400, "dimensions is at most"),
         ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format"),

@@ -181,7 +181,7 @@ def test_stop_strings_and_seeds(coding: RunningServer) -> None:
     assert coding.post("/infill", **sent)["content"] == whole
     found = coding.post("/infill", stop=[whole[8:11]], **sent)
     assert found["content"] == whole[: whole.index(whole[8:11])]
-    assert found["stop_type"] == "word"
+    assert (found["stop_type"], found["stopping_word"]) == ("word", whole[8:11])
 
 
 def test_too_much_text_is_cut_far_from_the_gap(coding: RunningServer, lm: LanguageModel) -> None:

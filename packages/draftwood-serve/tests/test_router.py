@@ -200,6 +200,14 @@ def test_keys_of_clients_are_asked_for_and_handed_on(tiny: str) -> None:
         assert told == [False, False, True]
 
 
+def test_headers_need_not_be_ascii(two: Two) -> None:
+    found, one, _ = two
+    headers = {"accept": "ü".encode("latin-1"), "x-more": "ü".encode()}
+    for client in (one.client, found.client):
+        answer = client.post("/v1/completions", json={"prompt": "a"}, headers=headers)
+        assert answer.status_code == 200
+
+
 def test_metrics_are_summed(two: Two) -> None:
     found, one, other = two
     completion(found.client, prompt="a", max_tokens=3)

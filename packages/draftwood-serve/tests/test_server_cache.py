@@ -1,11 +1,13 @@
 """Prefixes, and a cache that is full, as clients see them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
 import pytest
 
+from draftwood.models.model import CHUNK
 from local_server import running, save_tiny
 
 PROMPT = "abcdefgh" * 12
@@ -60,6 +62,46 @@ def test_a_prompt_that_can_never_fit_is_refused(tmp_path: Path) -> None:
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == "context_length_exceeded"
         assert "--cache-memory" in answer.json()["error"]["message"]
+
+
+def test_a_text_ends_where_the_cache_does(tmp_path: Path) -> None:
+    large = save_tiny(tmp_path / "large", context=100_000)
+    with running(large, cache_memory=2**20) as server:
+        most = server.target.context_length
+        assert most is not None
+        assert most < 10_000
+        asked = {"max_tokens": 2 * most, "temperature": 1.0, "seed": 1}
+        for prompt in (PROMPT, PROMPT, "ab" * (most // 2 - 50), "ab" * (most // 2 - 50)):
+            answer = server.post("/v1/completions", prompt=prompt, **asked)
+            assert answer["choices"][0]["finish_reason"] == "length"
+            assert answer["usage"]["total_tokens"] == most
+        (card,) = server.client.get("/v1/models").json()["data"]
+        assert card["max_model_len"] == most
+
+
+def test_what_the_cache_can_never_hold_is_not_embedded(tmp_path: Path) -> None:
+    large = save_tiny(tmp_path / "large", context=100_000)
+    with running(large, cache_memory=2**20) as server:
+        most = server.target.context_length
+        assert most is not None
+        for long in ("a" * (most + 1), [[1] * (most + 1)]):
+            error = server.refused("/v1/embeddings", 400, input=long)
+            assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
+        assert server.post("/v1/embeddings", input="a" * most)["usage"]["total_tokens"] == most
+        cut = server.post("/api/embed", model="tiny", input="a" * (most + 1))
+        assert cut["prompt_eval_count"] == most
+
+
+def test_texts_that_fill_the_cache_are_embedded_beside_each_other(tmp_path: Path) -> None:
+    large = save_tiny(tmp_path / "large", context=100_000)
+    with running(large, cache_memory=2**20) as server, ThreadPoolExecutor(3) as pool:
+        most = server.target.context_length
+        assert most is not None
+        assert most > 2 * CHUNK
+        body = {"input": ["a" * most, "b"]}
+        asked = [pool.submit(server.post, "/v1/embeddings", **body) for _ in range(3)]
+        first, *others = (each.result()["data"] for each in asked)
+        assert others == [first] * 2
 
 
 def test_a_cache_of_nothing_is_refused(tiny: str) -> None:

@@ -100,7 +100,10 @@ def outcome_of(state: Mapping[str, Any]) -> dict[str, Any]:
     the costs of their steps, each None where there is none.
     """
     job = state.get("job")
-    own = {} if job is None else {"counts": counts_of(job), "costs": costs_of(job)}
+    own: dict[str, Any] = {}
+    if job is not None:
+        own = {"counts": counts_of(job), "costs": costs_of(job)}
+        own |= {"error": job.error} if job.error else {}
     return {name: own.get(name, state.get(name)) for name in ("model", "error", "counts", "costs")}
 
 
@@ -121,7 +124,7 @@ def counts_of(job: TextJob) -> dict[str, Any]:
         "tokens_per_pass": round(stats.block_efficiency, 2),
         "acceptance": round(stats.accepted / stats.drafted, 3) if stats.drafted else None,
         "first_token_s": round(job.first_token - job.arrived, 3) if job.first_token else None,
-        "ended": job.end or "cancelled",
+        "ended": "failed" if job.error else job.end or "cancelled",
     }
 
 

@@ -88,7 +88,7 @@ def _add_texts(app: FastAPI, service: TextService) -> None:
         if not body.stream:
             return await whole(answer, lambda: chat.whole(answer, body, wanted.calls))
         events = chat.ChatChunks(answer, body, wanted.calls).events(await first(answer))
-        return EventStream(ended_by_errors(events, DONE), answer.request)
+        return EventStream(ended_by_errors(events, answer.job, DONE), answer.request)
 
     @app.post("/v1/completions", responses=ENDPOINTS)
     async def text_completions(body: CompletionBody, request: Request) -> Response:
@@ -96,7 +96,7 @@ def _add_texts(app: FastAPI, service: TextService) -> None:
         if not body.stream:
             return await whole(answer, lambda: completions.whole(answer, body))
         chunks = completions.chunks(answer, body, await first(answer))
-        events = ended_by_errors(chunks, DONE)
+        events = ended_by_errors(chunks, answer.job, DONE)
         return EventStream(events, answer.request)
 
     @app.post("/v1/responses", responses=ENDPOINTS)
@@ -107,7 +107,7 @@ def _add_texts(app: FastAPI, service: TextService) -> None:
         if not body.stream:
             return await whole(answer, formatter.whole)
         events = formatter.events(await first(answer))
-        return EventStream(ended_by(events, formatter.error), answer.request)
+        return EventStream(ended_by(events, answer.job, formatter.error), answer.request)
 
 
 def _add_errors(app: FastAPI) -> None:

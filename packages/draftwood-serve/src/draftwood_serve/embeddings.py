@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from draftwood.text.language_model import LanguageModel
 from draftwood_serve.answering import model_named
 from draftwood_serve.errors import ApiError, bad_request, json_response, no_retry, one_line
+from draftwood_serve.jobs import blaming_the_request, require_context
 from draftwood_serve.ollama import load_or_leave, named
 from draftwood_serve.schemas.embeddings import (
     EmbeddingBody,
@@ -70,7 +73,7 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
 class Embedder:
     """Embeds texts of requests in the threads that run the models.
 
-    All requests together make at most one pass between two steps of texts.
+    All requests together make at most one pass between two steps of texts, and take turns.
 
     Args:
         service: whose models they are.
@@ -106,29 +109,31 @@ class Embedder:
             if dimensions is not None and dimensions > width:
                 told = f"dimensions is at most {width}, the model's width, not {dimensions}"
                 raise bad_request(told, "dimensions")
+            limit = model.target.context_length
+            make = partial(_task, lm, texts, pooling, limit, truncate)
+            task = await asyncio.to_thread(blaming_the_request, make, "input")
             try:
-                task = await asyncio.to_thread(lm.embedding_task, texts, pooling, truncate)
-            except (TypeError, ValueError) as error:
-                raise bad_request(one_line(error), "input") from error
-            try:
-                await self._steps(task, held)
+                await self._embed(task, held)
             finally:
                 model.running.call(lambda _: task.close())
             return task
         finally:
             held.close()
 
-    async def _steps(self, task: Any, held: OpenRequest) -> None:
-        most = self.service.settings.request_timeout
+    async def _embed(self, task: Any, held: OpenRequest) -> None:
+        """Embed all texts; of those that take several passes only one holds a cache at a time."""
         while not task.done:
-            held.require_wanted()
-            if perf_counter() - held.arrived > most:
-                told = f"the answer took longer than {most:g} s"
-                raise no_retry(504, told, "timeout", "server_error")
             async with self._turn:
-                await self._step(task, held.model)
+                await self._step(task, held)
+                while task.is_amid_text:
+                    await self._step(task, held)
 
-    async def _step(self, task: Any, model: ServedModel) -> None:
+    async def _step(self, task: Any, held: OpenRequest) -> None:
+        most, model = self.service.settings.request_timeout, held.model
+        held.require_wanted()
+        if perf_counter() - held.arrived > most:
+            told = f"the answer took longer than {most:g} s"
+            raise no_retry(504, told, "timeout", "server_error")
         try:
             await asyncio.wrap_future(model.running.call(lambda _: task.step()))
         except ValueError as error:  # tokens that the model has not
@@ -137,6 +142,23 @@ class Embedder:
             told = f"there is no room for these texts now: {one_line(error)}"
             headers = {"retry-after": "1"}
             raise ApiError(503, told, None, "cache_full", "server_error", headers) from error
+
+
+def _task(
+    lm: LanguageModel, texts: Sequence[Any], pooling: str, limit: int | None, truncate: bool
+) -> Any:
+    """Begin to embed texts, each of which the cache can hold alone.
+
+    Args:
+        limit: most tokens of a text; None for no limit.
+        truncate: cut longer ones, which are refused otherwise.
+    """
+    several = [lm.encode(each, raw=True) if isinstance(each, str) else each for each in texts]
+    if truncate:
+        several = [each[:limit] for each in several]
+    for each in several:
+        require_context(len(each), limit, "input", answer=0)
+    return lm.embedding_task(several, pooling)
 
 
 def _sent(task: Any, dimensions: int | None, encoding: str) -> list[Any]:

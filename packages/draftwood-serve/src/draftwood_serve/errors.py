@@ -49,7 +49,7 @@ class ApiError(Exception):
         return {"error": self.message} if path.startswith(OLLAMA) else self.body
 
 
-def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+def bad_request(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
     """400: the request is wrong and will be wrong again."""
     return ApiError(400, message, param, code)
 

@@ -35,7 +35,7 @@ def add_infill(app: FastAPI, service: TextService) -> None:
         if not body.stream:
             return await whole(answer, lambda: infill.whole(answer, body, cut))
         events = infill.pieces(answer, body, cut, await first(answer))
-        return EventStream(ended_by_errors(events), answer.request)
+        return EventStream(ended_by_errors(events, answer.job), answer.request)
 
 
 def of_infill(body: InfillBody, context: int | None) -> TextRequest:

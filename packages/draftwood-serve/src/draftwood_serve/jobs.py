@@ -125,7 +125,7 @@ class TaskOfJob:
 @dataclass(eq=False)
 class TextJob:
     """Running request. The thread that runs the model writes its fields, the event loop its
-    mailbox.
+    mailbox and ``error``.
 
     Attributes:
         tasks: that write it.
@@ -136,6 +136,7 @@ class TextJob:
         n: texts of each prompt.
         alone: whether no other text shared its passes, or ran between them.
         end: how it ended: finished, cancelled or failed; empty before.
+        error: code of the error with which its stream ended, if any.
         arrived, started, first_token, ended: seconds of ``time.perf_counter``; 0 before.
     """
 
@@ -151,6 +152,7 @@ class TextJob:
     n: int = 1
     alone: bool = True
     end: str = ""
+    error: str | None = None
     mailbox: Mailbox = field(default_factory=Mailbox)
     started: float = 0.0
     first_token: float = 0.0
@@ -277,11 +279,21 @@ def _require_room(tokens: Sequence[int], cache: SharedCache, field: str) -> None
         cache.require_room(len(tokens))
     except ValueError as error:
         raise bad_request(one_line(error), field, "context_length_exceeded") from error
-    limit = cache.context_length
-    if limit is not None and len(tokens) >= limit:
+    require_context(len(tokens), cache.context_length, field, answer=1)
+
+
+def require_context(tokens: int, limit: int | None, field: str, answer: int) -> None:
+    """Raise 400 for a prompt that leaves too little room.
+
+    Args:
+        limit: most tokens of prompt and answer; None for no limit.
+        field: of the request's body, which the error names.
+        answer: fewest tokens of the answer.
+    """
+    if limit is not None and tokens + answer > limit:
         raise bad_request(
             f"This model's maximum context length is {limit} tokens. However, your prompt has"
-            f" {len(tokens)} tokens; shorten it to at most {limit - 1}.",
+            f" {tokens} tokens; shorten it to at most {limit - answer}.",
             field,
             "context_length_exceeded",
         )

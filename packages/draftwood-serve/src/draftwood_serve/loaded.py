@@ -83,9 +83,19 @@ class LoadedTarget:
 
     @property
     def context_length(self) -> int | None:
-        """Most tokens of prompt and answer: the model's, or fewer by ``--context``."""
-        known = (self.plain.model.context_length, self.settings.context)
+        """Most tokens of prompt and answer: the model's, or fewer by ``--context`` or as the cache
+        holds no more; None for no limit.
+        """
+        known = (self.plain.model.context_length, self.settings.context, self._held_tokens)
         return min((each for each in known if each is not None), default=None)
+
+    @property
+    def _held_tokens(self) -> int | None:
+        """Most tokens of one text that the cache can ever hold; None for no limit."""
+        model = self.plain.model
+        if not isinstance(model, NativeModel) or model.pool.limit is None:
+            return None
+        return model.pool.limit // model.pool.block_bytes * model.pool.places_per_block
 
     @property
     def exact(self) -> bool:
@@ -183,15 +193,12 @@ class LoadedTarget:
 
     def require_room(self, tokens: int) -> None:
         """Raise ValueError for a prompt that the cache can never hold."""
-        model = self.plain.model
-        if isinstance(model, NativeModel) and model.pool.limit is not None:
-            most = model.pool.limit // model.pool.block_bytes
-            if model.pool.blocks_for(tokens + LEAST_TOKENS) > most:
-                held = most * model.pool.places_per_block - LEAST_TOKENS
-                raise ValueError(
-                    f"the prompt has {tokens} tokens and the server's cache holds"
-                    f" {held}; shorten it, or start the server with more --cache-memory"
-                )
+        held = self._held_tokens
+        if held is not None and tokens + LEAST_TOKENS > held:
+            raise ValueError(
+                f"the prompt has {tokens} tokens and the server's cache holds"
+                f" {held - LEAST_TOKENS}; shorten it, or start the server with more --cache-memory"
+            )
 
 
 def require_method(name: str, settings: ServeSettings) -> AnswersMethod | None:

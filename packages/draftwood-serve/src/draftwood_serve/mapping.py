@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftwood.text import infill
-from draftwood_serve.errors import bad_request, one_line, unsupported
-from draftwood_serve.jobs import Speculation, TextRequest
+from draftwood_serve.errors import as_json, bad_request, one_line, unsupported
+from draftwood_serve.jobs import Speculation, TextRequest, blaming_the_request
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.common import (
     JsonObjectFormat,
@@ -89,6 +89,9 @@ def of_responses(body: ResponsesBody) -> TextRequest:
         messages += messages_of(body.input)
     if not messages:
         raise bad_request("input holds no message", "input")
+    # what the response repeats
+    blaming_the_request(lambda: as_json([each.model_dump() for each in body.tools or ()]), "tools")
+    blaming_the_request(lambda: as_json(body.text and body.text.model_dump()), "text.format")
     return TextRequest(
         [messages],
         {**read_options(body), "logprobs": body.top_logprobs},

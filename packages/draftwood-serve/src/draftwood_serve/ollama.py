@@ -55,7 +55,7 @@ def add_ollama(app: FastAPI, service: TextService) -> None:
         if body.stream is False:
             return await whole(answer, told.whole)
         lines = told.lines(await first(answer))
-        return EventStream(ended_by(lines, error_line), answer.request, LINES)
+        return EventStream(ended_by(lines, answer.job, error_line), answer.request, LINES)
 
     async def loaded(body: OllamaBody, request: Request, say: Say) -> Response:
         """Answer a request without a prompt, which asks for the model to be loaded, or to leave."""

@@ -28,7 +28,7 @@ METRICS_SECONDS = 5.0
 RETRY_SECONDS = 2
 IDLE_SECONDS = 15.0  # that a connection is kept; replicas keep them longer
 PATIENCE_SECONDS = 30.0  # beyond the time limit of a request, which replicas watch
-ASKED = ("accept", "authorization", "content-type")  # headers that replicas read
+ASKED = (b"accept", b"authorization", b"content-type")  # headers that replicas read
 CONNECTION = {b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"}
 DROPPED = CONNECTION | {OUTCOME}  # headers of replicas that clients do not get
 RESPONSES, INFILL = "/v1/responses", "/infill"
@@ -183,13 +183,11 @@ class Forwarding:
         query = scope["query_string"]
         self.target = scope["raw_path"] + (b"?" + query if query else b"")
         self.headers = {
-            name.decode("latin-1"): value.decode("latin-1")
-            for name, value in scope["headers"]
-            if name.decode("latin-1").lower() in ASKED
+            name.lower(): value for name, value in scope["headers"] if name.lower() in ASKED
         }
-        self.headers[OUTCOME.decode()] = "1"
+        self.headers[OUTCOME] = b"1"
         if not router.settings.api_keys:
-            self.headers["authorization"] = f"Bearer {router.replicas.key}"
+            self.headers[b"authorization"] = f"Bearer {router.replicas.key}".encode()
         self.begun = self._cut = False
         self._told = 0  # events
 

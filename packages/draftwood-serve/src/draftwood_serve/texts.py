@@ -72,8 +72,7 @@ class PromptText:
     def of(cls, tokenizer: Any, tokens: Sequence[int]) -> "PromptText":
         builder, starts = TextBuilder(tokenizer), []
         for token in tokens:
-            starts.append(len(builder.text))
-            builder.add([token])
+            starts.append(builder.start_of(token))
         builder.finish()
         return cls(builder.text, tuple(starts))
 
@@ -153,9 +152,7 @@ class _HeldLogprobs:
 
     def add(self, logprobs: Sequence[TokenLogprob]) -> None:
         for each in logprobs:
-            start = len(self._own.text)
-            self._own.add([each.token])
-            self._held.append(ToldToken(each, start))
+            self._held.append(ToldToken(each, self._own.start_of(each.token)))
             self._ends.append(len(self._own.text))
 
     def release(self, characters: int, final: bool) -> Iterator[ToldToken]:

@@ -1,6 +1,5 @@
 """Calls of tools in a text, read as the text comes."""
 
-import json
 import re
 import secrets
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from draftwood.grammar import Tool
 
 OPEN, CLOSE = Tool.opening, Tool.closing
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"arguments"\s*:\s*(?=\S)')
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([\w-]{1,64})"\s*,\s*"arguments"\s*:\s*(?=\{)', re.A)
 _LONGEST_HEAD = 400  # characters, after which a head that did not match never will
 
 
@@ -62,7 +61,7 @@ class ToolReader:
     """Splits a text into content and calls, piece by piece.
 
     A possible beginning of a tag is held back until it is decided, and blanks around calls are left
-    out. A tag behind which there is no call is content.
+    out. A tag is content where no call begins behind it: a name and an object of arguments.
 
     Args:
         new_id: names a call.
@@ -118,8 +117,7 @@ class ToolReader:
                 self._phase = "content"
                 return True
             return False
-        name = json.loads(f'"{head[1]}"')
-        deltas.append(CallDelta(self.calls, self.new_id(), name))
+        deltas.append(CallDelta(self.calls, self.new_id(), head[1]))
         self._held, self._phase, self._value = self._held[head.end() :], "arguments", _JsonValue()
         return True
 
@@ -142,7 +140,7 @@ class ToolReader:
 
 
 class _JsonValue:
-    """Finds the end of an object or list in JSON that comes in pieces."""
+    """Finds the end of an object in JSON that comes in pieces."""
 
     def __init__(self) -> None:
         self.whole = False

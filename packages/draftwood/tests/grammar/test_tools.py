@@ -81,8 +81,11 @@ def test_what_is_no_tool_is_refused(tools: Any, choice: Any, reason: str) -> Non
         ),
         (
             ToolChoice("auto", parallel=False),
-            ["Hi", f"Well: {CALL}"],
-            [CALL[:-3], CALL.replace('"Rome }\\" {"', "3")],
+            ["", "Hi", CALL, f"Well: {CALL}"],
+            [
+                *(CALL[:-3], CALL.replace('"Rome }\\" {"', "3")),
+                *(f"{CALL}\n{NOW}", f"{CALL} And?", f"{CALL}\n{NOW.replace('now', 'later')}"),
+            ],
         ),
         (ToolChoice("required"), [CALL, f"{CALL}\n{NOW}"], ["", "Hi", f"Hi {CALL}", f"{CALL} x"]),
         (ToolChoice("required", parallel=False), [CALL, NOW], ["Hi", f"{CALL}\n{NOW}"]),
@@ -175,6 +178,8 @@ TEXTS = {
     ),
     f"{CALL} And?": (" And?", [ToolCall("call_0", "weather", '{"city": "Rome }\\" {"}')]),
     "<tool_call>\nnonsense</tool_call>": ("<tool_call>\nnonsense</tool_call>", []),
+    NOW.replace("now", "\\x"): (NOW.replace("now", "\\x"), []),
+    NOW.replace("{}", "null"): (NOW.replace("{}", "null"), []),
     "so <tool_call>\n{": ("so<tool_call>\n{", []),
     CALL[:60]: ("", [ToolCall("call_0", "weather", '{"city": "Rome ')]),
     "  \n": ("  \n", []),

@@ -98,6 +98,20 @@ def test_a_full_cache_leaves_nothing_behind(tmp_path: Path) -> None:
     assert pool.used_blocks == before
 
 
+def test_between_passes_the_cache_holds_parts_of_long_texts_alone(tmp_path: Path) -> None:
+    lm = saved(tmp_path, tiny_llama(layers=2, vocab=len(LETTERS), context=4 * CHUNK))
+    assert isinstance(lm.model, NativeModel)
+    pool, before = lm.model.pool, lm.model.pool.used_blocks
+    counts = (CHUNK - 9, 300, 300, CHUNK + 9, 5)
+    task = EmbeddingTask(lm.model, [some_tokens(count, seed=count) for count in counts])
+    held, begun = list[bool](), list[bool]()
+    while task.step():
+        held.append(pool.used_blocks > before)
+        begun.append(task.is_amid_text)
+    assert held == begun == [False, False, False, True]
+    assert not task.is_amid_text
+
+
 def test_what_cannot_be_embedded_is_refused(tmp_path: Path) -> None:
     lm = saved(tmp_path, tiny_llama(layers=2, vocab=len(LETTERS), context=64))
     with pytest.raises(ValueError, match="text 1 is empty"):

@@ -186,6 +186,17 @@ def test_bytes_that_never_become_a_character_do_not_hold_up_the_text() -> None:
     assert builder.new_text() == decoded(byte_level(), tokens)
 
 
+@pytest.mark.parametrize("bytes_before", range(4))
+def test_a_token_begins_behind_an_incomplete_character(bytes_before: int) -> None:
+    broken = encoded(byte_level(), "😀")[:bytes_before]
+    tokens = [*broken, *encoded(byte_level(), " and then"), *encoded(byte_level(), " the tree")]
+    builder = TextBuilder(byte_level())
+    starts = [builder.start_of(token) for token in tokens]
+    assert builder.text == decoded(byte_level(), tokens)
+    for place in range(len(broken), len(tokens)):
+        assert starts[place] == len(decoded(byte_level(), tokens[:place]))
+
+
 def test_special_tokens_are_counted_and_not_shown() -> None:
     end = byte_level().eos_token_id
     tokens = [*encoded(byte_level(), "the tree"), end, *encoded(byte_level(), " grew"), end]
@@ -267,6 +278,7 @@ def test_how_many_tokens_of_a_block_were_taken() -> None:
     assert builder.add(tokens[:3]) == 3
     assert builder.add(tokens[3:]) == 2
     assert (builder.text, builder.tokens, builder.stopped) == ("abc", tokens[:5], True)
+    assert builder.stopped_by == "de"
 
 
 @pytest.mark.parametrize(
@@ -281,6 +293,7 @@ def test_of_stop_strings_complete_with_the_same_token_the_one_that_begins_first_
     builder.add(tokens)
     whole = "fox jumps"
     assert builder.text == whole[: min(whole.find(stop) for stop in stops)]
+    assert builder.stopped_by == min(stops, key=whole.find)
 
 
 def test_what_may_become_a_stop_string_is_held_back() -> None:
@@ -346,7 +359,7 @@ def test_a_special_token_as_a_stop_string_ends_the_text(kind: str) -> None:
     builder = TextBuilder(tokenizer, ["dog", END])
     assert builder.add(tokens) == len(before) + 1
     builder.finish()
-    assert builder.stopped
+    assert (builder.stopped, builder.stopped_by) == (True, END)
     assert builder.text == builder.new_text() == "the quick tree"
     other = TextBuilder(tokenizer, ["dog"])
     assert other.add(tokens) > len(before) + 1  # a special token that nobody named is only left out

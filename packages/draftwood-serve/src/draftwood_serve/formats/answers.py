@@ -1,12 +1,13 @@
 """Parts that answers of all endpoints share."""
 
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftwood_serve.errors import ApiError, as_json
+from draftwood_serve.errors import ApiError, as_json, broken
 from draftwood_serve.formats.steps import StepTeller
 from draftwood_serve.jobs import TextJob
 from draftwood_serve.metrics import block
@@ -17,6 +18,8 @@ from draftwood_serve.token_texts import TokenTexts
 
 LEAST_LOGPROB = -9999.0  # for minus infinity, which JSON cannot hold
 DONE = "data: [DONE]\n\n"
+BUGS = logging.getLogger("uvicorn.error")
+"""Takes errors that should not have been, where those of whole answers go."""
 
 
 @dataclass
@@ -186,23 +189,29 @@ def event(value: Any, name: str | None = None) -> str:
     return f"{'' if name is None else f'event: {name}' + chr(10)}data: {as_json(value)}\n\n"
 
 
-async def ended_by_errors(events: AsyncIterator[str], last: str = "") -> AsyncIterator[str]:
+async def ended_by_errors(
+    events: AsyncIterator[str], job: TextJob, last: str = ""
+) -> AsyncIterator[str]:
     """Yield the events; send an error in their midst as one more event, then ``last``."""
-    async for each in ended_by(events, lambda error: event(error.body) + last):
+    async for each in ended_by(events, job, lambda error: event(error.body) + last):
         yield each
 
 
 async def ended_by(
-    events: AsyncIterator[str], tell: Callable[[ApiError], str]
+    events: AsyncIterator[str], job: TextJob, tell: Callable[[ApiError], str]
 ) -> AsyncIterator[str]:
-    """Yield the events; tell an error in their midst."""
+    """Yield the events; tell an error in their midst, and note it in the job."""
     try:
         async for each in events:
             yield each
-    except ApiError as error:
-        yield tell(error)
     except ClientLeftError:
         return
+    except Exception as error:
+        told = error if isinstance(error, ApiError) else broken(error)
+        if told is not error:  # a bug
+            BUGS.error("a stream broke off", exc_info=error)
+        job.error = told.code
+        yield tell(told)
 
 
 def number(logprob: float) -> float:

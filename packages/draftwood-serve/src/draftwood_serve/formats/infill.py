@@ -62,8 +62,8 @@ def _counts(answer: AnswerTo, body: InfillBody) -> dict[str, Any]:
 def _end(answer: AnswerTo, body: InfillBody, truncated: bool) -> dict[str, Any]:
     text, counts = answer.wholes[0], _counts(answer, body)
     content = "" if body.n_predict == 0 else text.text
-    stopped = answer.job.choices[0].builder.stopped
-    kind = "limit" if text.finish_reason == "length" else "word" if stopped else "eos"
+    word = answer.job.choices[0].builder.stopped_by
+    kind = "limit" if text.finish_reason == "length" else "word" if word else "eos"
     settings = answer.job.choices[0].sequence.options
     return {
         "index": 0,
@@ -76,7 +76,7 @@ def _end(answer: AnswerTo, body: InfillBody, truncated: bool) -> dict[str, Any]:
         "has_new_line": "\n" in content,
         "truncated": truncated,
         "stop_type": kind,
-        "stopping_word": "",
+        "stopping_word": word if kind == "word" else "",
         "tokens_cached": sum(counts.values()),
         "timings": timings(answer.job, counts["tokens_predicted"]),
     }

@@ -14,6 +14,7 @@ from draftwood_serve.schemas.common import (
     ToolChoice,
     TopLogprobs,
 )
+from draftwood_serve.schemas.lists import Items
 
 
 class TextContent(Strict):
@@ -36,9 +37,9 @@ class MessageCall(Lenient):
 
 class ChatMessage(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | list[TextContent] | None, TextAlone] = None
+    content: Annotated[str | Items[TextContent] | None, TextAlone] = None
     name: str | None = None
-    tool_calls: list[MessageCall] | None = None
+    tool_calls: Items[MessageCall] | None = None
     tool_call_id: str | None = None
 
     def as_message(self) -> dict[str, Any]:
@@ -52,7 +53,7 @@ class PredictedContent(Strict):
     """A text that the answer may follow, which drafts for free."""
 
     type: Literal["content"]
-    content: str | list[TextContent]
+    content: str | Items[TextContent]
 
     @property
     def text(self) -> str:
@@ -64,13 +65,13 @@ class PredictedContent(Strict):
 class ChatBody(SamplingBody):
     """A conversation that the model goes on with."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[Items[ChatMessage], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
+    tools: Annotated[Items[FunctionTool], Field(max_length=128)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     prediction: PredictedContent | None = None

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import PydanticCustomError
 
 from draftwood_serve.errors import no_support
+from draftwood_serve.schemas.lists import require_few
 from draftwood_serve.schemas.sampling import with_options
 from draftwood_serve.settings import CHOICES
 
@@ -79,7 +80,7 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
+        if not isinstance(require_few(data), Mapping):
             return data
         known = cls.model_fields
         return {

@@ -5,9 +5,10 @@ from typing import Annotated
 from pydantic import Field
 
 from draftwood_serve.schemas.common import SamplingBody, TopLogprobs
+from draftwood_serve.schemas.lists import Items
 from draftwood_serve.settings import PROMPTS
 
-TokenIds = list[Annotated[int, Field(ge=0, lt=2**31)]]
+TokenIds = Items[Annotated[int, Field(ge=0, lt=2**31)]]
 
 
 class CompletionBody(SamplingBody):
@@ -16,8 +17,8 @@ class CompletionBody(SamplingBody):
     prompt: (
         str
         | Annotated[TokenIds, Field(min_length=1)]
-        | Annotated[list[str], Field(min_length=1, max_length=PROMPTS)]
-        | Annotated[list[TokenIds], Field(min_length=1, max_length=PROMPTS)]
+        | Annotated[Items[str], Field(min_length=1, max_length=PROMPTS)]
+        | Annotated[Items[TokenIds], Field(min_length=1, max_length=PROMPTS)]
     )
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: TopLogprobs | None = None

@@ -6,11 +6,12 @@ from pydantic import Field
 
 from draftwood_serve.schemas.common import RequestBody
 from draftwood_serve.schemas.completions import TokenIds
+from draftwood_serve.schemas.lists import Items
 from draftwood_serve.schemas.ollama import OllamaModelBody, OllamaOptions
 from draftwood_serve.settings import EMBEDDED
 
 Text = Annotated[str, Field(min_length=1)]
-Texts = Annotated[list[Text], Field(min_length=1, max_length=EMBEDDED)]
+Texts = Annotated[Items[Text], Field(min_length=1, max_length=EMBEDDED)]
 Dimensions = Annotated[int, Field(ge=1)]
 
 
@@ -21,7 +22,7 @@ class EmbeddingBody(RequestBody):
         Text
         | Texts
         | Annotated[TokenIds, Field(min_length=1)]
-        | Annotated[list[TokenIds], Field(min_length=1, max_length=EMBEDDED)]
+        | Annotated[Items[TokenIds], Field(min_length=1, max_length=EMBEDDED)]
     )
     model: Annotated[str, Field(max_length=1024)] | None = None
     encoding_format: Literal["float", "base64"] = "float"

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from draftwood_serve.schemas.common import IGNORED, Lenient, RequestBody, SpeculativeOptions
+from draftwood_serve.schemas.lists import Items
 from draftwood_serve.schemas.sampling import with_options
 
 FROM_EDITORS = frozenset(
@@ -33,11 +34,11 @@ class InfillBody(InfillOptions):
 
     input_prefix: str = ""
     input_suffix: str = ""
-    input_extra: Annotated[list[ExtraFile], Field(max_length=1024)] | None = None
+    input_extra: Annotated[Items[ExtraFile], Field(max_length=1024)] | None = None
     prompt: str = ""
     n_predict: Annotated[int, Field(ge=-2)] | None = None
     repeat_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     model: Annotated[str, Field(max_length=1024)] | None = None
     stream: bool | None = None
-    response_fields: Annotated[list[str], Field(max_length=256)] | None = None
+    response_fields: Annotated[Items[str], Field(max_length=256)] | None = None
     speculative: bool | SpeculativeOptions | None = None

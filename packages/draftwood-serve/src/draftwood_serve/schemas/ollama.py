@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, model_vali
 from pydantic_core import PydanticCustomError
 
 from draftwood_serve.schemas.common import FunctionTool, Lenient, RequestBody, Strict
+from draftwood_serve.schemas.lists import Items
 from draftwood_serve.settings import STOPS
 
 OF_ITS_OWN = frozenset(
@@ -67,7 +68,7 @@ class OllamaOptions(Strict):
     frequency_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] = 0.0
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     num_predict: int = -1
-    stop: Stop | Annotated[list[Stop], Field(max_length=STOPS)] = Field(default_factory=list)
+    stop: Stop | Annotated[Items[Stop], Field(max_length=STOPS)] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
@@ -134,7 +135,7 @@ class OllamaMessage(Lenient):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     images: list[Any] | None = None
-    tool_calls: list[OllamaCall] | None = None
+    tool_calls: Items[OllamaCall] | None = None
 
 
 class OllamaTool(FunctionTool):
@@ -146,8 +147,8 @@ class OllamaTool(FunctionTool):
 class OllamaChatBody(OllamaBody):
     """A conversation that the model goes on with."""
 
-    messages: list[OllamaMessage] = Field(default_factory=list)
-    tools: Annotated[list[OllamaTool], Field(max_length=128)] | None = None
+    messages: Items[OllamaMessage] = Field(default_factory=list)
+    tools: Annotated[Items[OllamaTool], Field(max_length=128)] | None = None
 
 
 class OllamaGenerateBody(OllamaBody):
@@ -158,7 +159,7 @@ class OllamaGenerateBody(OllamaBody):
     system: str = ""
     raw: bool = False
     template: str = ""
-    context: list[int] | None = None
+    context: Items[int] | None = None
 
 
 class OllamaShowBody(RequestBody):

@@ -13,6 +13,7 @@ from draftwood_serve.schemas.common import (
     TextAlone,
     TopLogprobs,
 )
+from draftwood_serve.schemas.lists import Items
 from draftwood_serve.schemas.sampling import with_options
 
 
@@ -28,7 +29,7 @@ class MessageItem(Lenient):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str | list[TextPart], TextAlone]
+    content: Annotated[str | Items[TextPart], TextAlone]
 
 
 class FunctionCallItem(Lenient):
@@ -45,7 +46,7 @@ class FunctionOutputItem(Lenient):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | list[TextPart]
+    output: str | Items[TextPart]
 
 
 class ReasoningItem(Lenient):
@@ -98,13 +99,13 @@ class ResponsesBody(ResponseOptions):
 
     ignored: ClassVar[frozenset[str]] = IGNORED | {"include", "reasoning", "max_tool_calls"}
 
-    input: str | Annotated[list[InputItem], Field(min_length=1)]
+    input: str | Annotated[Items[InputItem], Field(min_length=1)]
     model: Annotated[str, Field(max_length=1024)] | None = None
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     top_logprobs: TopLogprobs | None = None
     text: ResponseText | None = None
-    tools: Annotated[list[ResponseTool], Field(max_length=128)] | None = None
+    tools: Annotated[Items[ResponseTool], Field(max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
     parallel_tool_calls: bool | None = None
     truncation: Literal["disabled"] | None = None

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Union
 from pydantic import BaseModel, Field, FiniteFloat, create_model
 
 from draftwood.sampling_params import OPTIONS
+from draftwood_serve.schemas.lists import Items, at_most
 from draftwood_serve.settings import STOP_CHARACTERS, STOPS
 
 LARGEST = 2**31 - 1
@@ -15,9 +16,9 @@ KINDS: dict[str, Any] = {
     "number": FiniteFloat,
     "whole": int,
     "flag": bool,
-    "stops": StopString | Annotated[list[StopString], Field(max_length=STOPS)],
-    "rules": Annotated[dict[str, FiniteFloat], Field(max_length=16)],
-    "biases": Annotated[dict[TokenName, Bias], Field(max_length=1024)],
+    "stops": StopString | Annotated[Items[StopString], Field(max_length=STOPS)],
+    "rules": Annotated[dict[str, FiniteFloat], Field(max_length=16), at_most(16)],
+    "biases": Annotated[dict[TokenName, Bias], Field(max_length=1024), at_most(1024)],
 }
 NARROWER: dict[str, dict[str, float]] = {
     "seed": {"ge": -(2**63), "lt": 2**63},

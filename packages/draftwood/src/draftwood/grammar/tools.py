@@ -59,7 +59,7 @@ class ToolChoice:
         mode: ``auto`` leaves it to the model, ``none`` calls none, ``required`` calls one at least,
             ``named`` calls ``name``.
         name: of the tool.
-        parallel: whether there may be several calls.
+        parallel: whether there may be several calls; else the text ends behind the first.
     """
 
     mode: Literal["auto", "none", "required", "named"] = "auto"
@@ -81,9 +81,8 @@ def lark_of_tools(
     opening, closing = json.dumps(OPEN), json.dumps(CLOSE)
     lines = ["%llguidance {}"]
     if choice.mode == "auto":
-        calls = "called*" if choice.parallel else "called?"
         lines += [
-            f"start: {calls} ANY",
+            f"start: {'called* ANY' if choice.parallel else 'called | ANY'}",
             "called: opened body",
             f"opened[lazy]: ANY {opening}",
             r"ANY: /(.|\n)*/",

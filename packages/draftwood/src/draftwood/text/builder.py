@@ -20,6 +20,9 @@ class TextBuilder:
         min_tokens: no string ends the text before so many.
         behind: tokens before the text, which decide whether it begins with a space.
 
+    Attributes:
+        stopped_by: the string that ended the text; empty before.
+
     Raises:
         ValueError: for a stop string that holds a special token and more.
     """
@@ -31,11 +34,12 @@ class TextBuilder:
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stopped: bool = False
+    stopped_by: str = ""
     # decoding begins here, far enough back for spaces and merged bytes to come out right
     _start: int = 0
     _done: int = 0  # tokens whose text is in `text`
     _given: int = 0  # characters handed out
-    _ends: frozenset[int] = frozenset()  # special tokens among the stop strings
+    _ends: dict[int, str] = field(default_factory=dict)  # special tokens among the stop strings
 
     def __post_init__(self) -> None:
         self.behind = self._tail(self.behind)
@@ -47,7 +51,7 @@ class TextBuilder:
                     f"the stop string {stop!r} holds the special token {inside!r} and more, but"
                     f" special tokens are no part of the text; give {inside!r} alone"
                 )
-        self._ends = frozenset(special[stop] for stop in self.stop if stop in special)
+        self._ends = {special[stop]: stop for stop in self.stop if stop in special}
 
     @classmethod
     def whole(
@@ -64,6 +68,17 @@ class TextBuilder:
         """True if a string or special token may end the text."""
         return bool(self.stop)
 
+    def start_of(self, token: int) -> int:
+        """Take a token; characters before its text.
+
+        What an incomplete character before it shows, where it does not complete that, is not its
+        own.
+        """
+        before, waits = len(self.text), self._done < len(self.tokens)
+        self.add([token])
+        shown = self.text[before:]
+        return before + (len(shown) - len(shown.lstrip("\ufffd")) if waits else 0)
+
     def add(self, tokens: Sequence[int]) -> int:
         """Take tokens one by one until a stop string is complete; says how many were taken."""
         for taken, token in enumerate(tokens, start=1):
@@ -73,7 +88,7 @@ class TextBuilder:
             if len(self.tokens) <= self.min_tokens:
                 continue
             if self._find_stop(before) or token in self._ends:
-                self.stopped = True
+                self.stopped, self.stopped_by = True, self.stopped_by or self._ends[token]
                 return taken
         return len(tokens)
 
@@ -127,10 +142,13 @@ class TextBuilder:
         Returns:
             True if there is one.
         """
-        places = [self.text.find(stop, max(0, before - len(stop) + 1)) for stop in self.stop]
-        found = [place for place in places if place >= 0]
+        places = [
+            (self.text.find(each, max(0, before - len(each) + 1)), each) for each in self.stop
+        ]
+        found = [each for each in places if each[0] >= 0]
         if found:
-            self.text, self.stopped = self.text[: min(found)], True
+            place, self.stopped_by = min(found)
+            self.text, self.stopped = self.text[:place], True
         return self.stopped
 
 

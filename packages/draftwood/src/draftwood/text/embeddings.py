@@ -100,15 +100,21 @@ class EmbeddingTask:
         """True if all texts are embedded."""
         return self._next == len(self.texts)
 
+    @property
+    def is_amid_text(self) -> bool:
+        """True between two passes over one text, whose beginning the cache holds."""
+        return self._session is not None
+
     def step(self) -> bool:
-        """Make one pass over at most ``CHUNK`` tokens; True if more are left.
+        """Make one pass over at most ``CHUNK`` tokens, of whole texts or of a part of one that is
+        longer; True if more are left.
 
         Raises:
             MemoryError: where the cache has no room; the text that was begun is begun again.
         """
         parts, room, place = list[PromptInput](), CHUNK, self._next
         wanted = (self.model.layers,)
-        while room and place < len(self.texts):
+        while place < len(self.texts) and (not parts or len(self.texts[place]) <= room):
             session = self._session if place == self._next and self._session else self.model.start()
             tokens = self.texts[place][session.length :][:room]
             parts.append(PromptInput(session, tokens, "none", wanted))
