@@ -212,8 +212,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "norm_topk_prob": lambda value: isinstance(value, bool),
     "mlp_only_layers": lambda value: value is None or isinstance(value, list),
 }
-"""Whether a value is of the right kind, by its key: where the class has the key, and for counts
-that may be None everywhere.
+"""Tests of a value's kind, by its key: where the class has the key, and for counts that may be None
+everywhere.
 """
 
 

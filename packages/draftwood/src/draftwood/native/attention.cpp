@@ -30,10 +30,11 @@ inline void weigh(float* scores, const Stretch& seen, const Average& average) {
         return ~below(places, Ints{} + (int)seen.first) & below(places, Ints{} + (int)seen.last);
     };
     Floats most = all(-INFINITY), total{};
+    Ints odd{};
     for (int i = 0; i < end; i += LANES) {
         const Floats score = chosen(seen_of(i), load(scores + i), all(-INFINITY));
         store(scores + i, score);
-        most = larger(most, score);
+        most = larger(most, score), odd |= are_odd(score);
     }
     average.most() = maximum(most);
     const Floats top = all(average.most());
@@ -44,7 +45,7 @@ inline void weigh(float* scores, const Stretch& seen, const Average& average) {
         store(scores + i, weights);
         total += weights;
     }
-    average.total() = sum(total);
+    average.put_total(total, odd);
 }
 
 // Rows of floats of a few places, those of a cache of floats where they lie.

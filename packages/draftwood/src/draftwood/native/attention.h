@@ -37,6 +37,9 @@ struct SharedPlaces {
     Neighbours<Number> from(int64_t i) const { return numbers.neighbours(start + i); }
 };
 
+// Where something is no number or infinite.
+inline Ints are_odd(Floats values) { return ~below(values, all(INFINITY)); }
+
 // For one row and head: weighted sums of values [dim] in the order of their kernel, then the
 // largest score and the sum of the weights.
 struct Average {
@@ -46,6 +49,12 @@ struct Average {
     static size_t size(int dim) { return (size_t)(dim + LANES - 1) / LANES * LANES + LANES; }
     float& most() const { return sums[size(dim) - LANES]; }
     float& total() const { return sums[size(dim) - LANES + 1]; }
+
+    // Take the sum of a block's weights behind its largest score. It is no number where a score or
+    // a scale is odd, or all scores are minus infinity: weights by themselves would hide that.
+    void put_total(Floats weights, Ints odd) const {
+        total() = any(odd) || most() == -INFINITY ? NAN : sum(weights);
+    }
 
     // Goes on with a later block, or begins with it.
     void join(const Average& block, bool is_first) const {

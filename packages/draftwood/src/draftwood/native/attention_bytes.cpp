@@ -116,17 +116,22 @@ __attribute__((noinline)) inline float weigh_bytes(float* scores, const float* s
     std::fill(scores + first, scores + seen.first, -INFINITY);
     std::fill(scores + seen.last, scores + end, -INFINITY);
     Floats most = all(-INFINITY);
-    for (int i = first; i < end; i += LANES) most = larger(most, load(scores + i));
+    Ints odd{};
+    for (int i = first; i < end; i += LANES) {
+        const Floats score = load(scores + i);
+        most = larger(most, score), odd |= are_odd(score);
+    }
     average.most() = maximum(most);
     const Floats base = all(average.most() * -LOG2_OF_E);
     Floats total{}, largest{};
     for (int i = first; i < end; i += LANES) {
-        const Floats power = power_of_two(fma(load(scores + i), all(LOG2_OF_E), base)),
-                     scaled = power * load(scales + i);
-        total += power, largest = larger(largest, scaled);
+        const Floats score = load(scores + i),
+                     scale = chosen(below(all(-INFINITY), score), load(scales + i), Floats{}),
+                     power = power_of_two(fma(score, all(LOG2_OF_E), base)), scaled = power * scale;
+        total += power, largest = larger(largest, scaled), odd |= are_odd(scaled);
         store(scores + i, scaled);
     }
-    average.total() = sum(total);
+    average.put_total(total, odd);
     const float top = maximum(largest), inverse = inverse_scale(top, MOST_WEIGHT);
     for (int i = first; i < end; i += LANES) {
         const Ints whole = nearest(load(scores + i) * inverse);

@@ -49,16 +49,25 @@ inline Floats load_some(const float* from, int count) {
     return values;
 }
 
+// The largest absolute value; not a number where a value is none or infinite.
 inline float largest_size(const float* values, int dim) {
-    Floats most{};
-    for (int i = 0; i < dim; i += LANES)
-        most = larger(most, absolute(load_some(values + i, dim - i)));
-    return maximum(most);
+    Floats most{}, odd{};
+    for (int i = 0; i < dim; i += LANES) {
+        const Floats some = load_some(values + i, dim - i);
+        most = larger(most, absolute(some)), odd += some * 0.0f;
+    }
+    return maximum(most) + sum(odd);
 }
 
-// What values are multiplied with so that none is beyond `most`, and 0 for hardly anything.
+// What values are multiplied with so that none is beyond `most`, and 0 for hardly anything and for
+// what is no number.
 inline float inverse_scale(float largest, float most) {
     return largest > 1e-30f ? most / largest : 0;
+}
+
+// Up to 16 values as whole steps.
+inline Ints steps_of(const float* from, int count, float inverse) {
+    return inverse > 0 ? nearest(load_some(from, count) * inverse) : Ints{};
 }
 
 // Keys or values [dim] of one head as a row of bytes; returns their scale.
@@ -66,7 +75,7 @@ inline float encode_row(const float* values, int dim, int zero, uint8_t* row) {
     const int padded = padded_dim(dim);
     const float largest = largest_size(values, dim), inverse = inverse_scale(largest, MOST_BYTE);
     for (int i = 0; i < padded; i += LANES)
-        store_bytes(row + i, nearest(load_some(values + i, dim - i) * inverse) + zero);
+        store_bytes(row + i, steps_of(values + i, dim - i, inverse) + zero);
     return largest / MOST_BYTE;
 }
 
@@ -94,7 +103,7 @@ inline void encode_byte_query(const float* query, int dim, uint32_t* words) {
     uint8_t* bytes = (uint8_t*)words;
     int32_t totals[2]{};
     for (int i = 0; i < padded; i += LANES) {
-        const Ints whole = nearest(load_some(query + i, dim - i) * inverse),
+        const Ints whole = steps_of(query + i, dim - i, inverse),
                    high = (whole + LOW_STEPS / 2) >> LOW_BITS, low = whole - (high << LOW_BITS);
         store_bytes(bytes + i, high), store_bytes(bytes + padded + i, low);
         totals[0] += sum(high), totals[1] += sum(low);

@@ -96,8 +96,11 @@ inline void weigh_pairs(float* scores, const Stretch& seen, const Average& avera
     };
     const __m512 none = _mm512_set1_ps(-INFINITY);
     __m512 most = none;
-    for (int i = 0; i < end; i += LANES)
-        most = _mm512_max_ps(most, _mm512_mask_loadu_ps(none, visible(i), scores + i));
+    Ints odd{};
+    for (int i = 0; i < end; i += LANES) {
+        const __m512 score = _mm512_mask_loadu_ps(none, visible(i), scores + i);
+        most = _mm512_max_ps(most, score), odd |= are_odd((Floats)score);
+    }
     average.most() = _mm512_reduce_max_ps(most);
     const Floats base = all(average.most() * -LOG2_OF_E);
     Floats total{};
@@ -107,7 +110,7 @@ inline void weigh_pairs(float* scores, const Stretch& seen, const Average& avera
         total += (Floats)(_mm512_slli_epi32(_mm512_cvtepu16_epi32(weights), 16));
         _mm256_storeu_si256((__m256i*)((bfloat16*)scores + i), weights);
     }
-    average.total() = sum(total);
+    average.put_total(total, odd);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "attention_bytes.h"
 #include "attention_pairs.h"
 #include "clock.h"
+#include "lack_of_memory.h"
 #include "marked_rows.h"
 #include "rows_of_states.h"
 #include "team.h"
@@ -945,6 +946,28 @@ void encode_for_head(const Decoder& decoder, const float* hidden, int rows, bool
     }
 }
 
+// Logits [rows count] of some tokens after hidden states [rows hidden], which are encoded. The whole
+// tiles that the tokens lie in are multiplied.
+void logits_of(const Decoder& decoder, const Rows& encoded, int rows, const int64_t* tokens,
+               int64_t count, float* logits, int threads) {
+    std::vector<int64_t> columns(count), firsts;  // by tile; where each tile's columns begin
+    for (int64_t i = 0; i < count; i++) columns[i] = i;
+    auto tile_of = [&](int64_t column) { return (int)(tokens[column] / LANES); };
+    std::stable_sort(columns.begin(), columns.end(),
+                     [&](int64_t a, int64_t b) { return tile_of(a) < tile_of(b); });
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || tile_of(columns[i]) != tile_of(columns[i - 1])) firsts.push_back(i);
+    firsts.push_back(count);
+    for_each((int64_t)firsts.size() - 1, threads, [&](int64_t group) {
+        const int tile = tile_of(columns[firsts[group]]);
+        products(decoder.lm_head, encoded, rows, tile, tile + 1, [&](int row, int, Floats values) {
+            values = bounded(decoder, values);
+            for (int64_t i = firsts[group]; i < firsts[group + 1]; i++)
+                logits[(size_t)row * count + columns[i]] = values[tokens[columns[i]] % LANES];
+        });
+    });
+}
+
 }  // namespace
 
 void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
@@ -953,10 +976,21 @@ void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
     const int cpus = Team::cpus(), split = run.trace ? run.trace->threads : std::min(threads, cpus);
     std::lock_guard<std::mutex> lock(own.busy);
     own.team.set_crowded(threads > cpus);
-    own.scratch.reserve(decoder, run, split);
-    Forward forward(decoder, run, own.scratch, split, threads);
-    own.team.run(forward, run.trace ? 1 : threads);
-    forward.end();
+    try {
+        own.scratch.reserve(decoder, run, split);
+        Forward forward(decoder, run, own.scratch, split, threads);
+        own.team.run(forward, run.trace ? 1 : threads);
+        forward.end();
+    } catch (const std::bad_alloc&) {
+        own.scratch = Scratch();  // what is half done is worth nothing
+        throw;
+    }
+}
+
+int32_t unknown_row(const Decoder& decoder, const ForwardInput& run) {
+    for (int32_t row = 0; row < run.rows; row++)
+        if (run.tokens[row] < 0 || run.tokens[row] >= decoder.vocabulary) return row;
+    return -1;
 }
 
 TeamTurn::TeamTurn(int64_t count, int threads)
@@ -979,10 +1013,11 @@ extern "C" {
 int32_t draftwood_run(const draftwood::Decoder* decoder, const draftwood::ForwardInput* run,
                       int32_t threads) {
     using namespace draftwood;
-    for (int32_t row = 0; row < run->rows; row++)
-        if (run->tokens[row] < 0 || run->tokens[row] >= decoder->vocabulary) return row;
-    pass(*decoder, *run, threads);
-    return -1;
+    return guarded([&] {
+        const int32_t unknown = unknown_row(*decoder, *run);
+        if (unknown < 0) pass(*decoder, *run, threads);
+        return unknown;
+    });
 }
 
 // Whether the calling thread's runs go on beside those of other threads from now on.
@@ -990,37 +1025,26 @@ void draftwood_work_beside(int32_t beside) { draftwood::works_beside = beside; }
 
 // Bytes of a block of the cache; and see keep_path.
 int64_t draftwood_cache_block(const draftwood::CacheShape* shape) { return shape->bytes(); }
-void draftwood_keep_path(const draftwood::CacheShape* shape, draftwood::Blocks blocks,
-                         int64_t start, const int64_t* path, int64_t count) {
-    draftwood::keep_path(*shape, blocks, start, path, count);
+int32_t draftwood_keep_path(const draftwood::CacheShape* shape, draftwood::Blocks blocks,
+                            int64_t start, const int64_t* path, int64_t count) {
+    return draftwood::guarded(
+        [&] { return draftwood::keep_path(*shape, blocks, start, path, count), 0; });
 }
 
 // Bytes that keys or values of one head and token take in a cache of bytes, without their scale.
 int32_t draftwood_padded_dim(int32_t head_dim) { return draftwood::padded_dim(head_dim); }
 
-// Logits [rows count] of some tokens after hidden states [rows hidden], which go through the final
-// norm first where `norm` is true. The whole tiles that the tokens lie in are multiplied.
-void draftwood_logits(const draftwood::Decoder* decoder, const float* hidden, int32_t rows,
-                      int32_t norm, const int64_t* tokens, int64_t count, float* logits,
-                      int32_t threads) {
+// Logits [rows count] as logits_of says, of hidden states [rows hidden], which go through the final
+// norm first where `norm` is true.
+int32_t draftwood_logits(const draftwood::Decoder* decoder, const float* hidden, int32_t rows,
+                         int32_t norm, const int64_t* tokens, int64_t count, float* logits,
+                         int32_t threads) {
     using namespace draftwood;
-    Rows encoded;
-    encode_for_head(*decoder, hidden, rows, norm, encoded);
-    std::vector<int64_t> columns(count), firsts;  // by tile; where each tile's columns begin
-    for (int64_t i = 0; i < count; i++) columns[i] = i;
-    auto tile_of = [&](int64_t column) { return (int)(tokens[column] / LANES); };
-    std::stable_sort(columns.begin(), columns.end(),
-                     [&](int64_t a, int64_t b) { return tile_of(a) < tile_of(b); });
-    for (int64_t i = 0; i < count; i++)
-        if (i == 0 || tile_of(columns[i]) != tile_of(columns[i - 1])) firsts.push_back(i);
-    firsts.push_back(count);
-    for_each((int64_t)firsts.size() - 1, threads, [&](int64_t group) {
-        const int tile = tile_of(columns[firsts[group]]);
-        products(decoder->lm_head, encoded, rows, tile, tile + 1, [&](int row, int, Floats values) {
-            values = bounded(*decoder, values);
-            for (int64_t i = firsts[group]; i < firsts[group + 1]; i++)
-                logits[(size_t)row * count + columns[i]] = values[tokens[columns[i]] % LANES];
-        });
+    return guarded([&] {
+        Rows encoded;
+        encode_for_head(*decoder, hidden, rows, norm, encoded);
+        logits_of(*decoder, encoded, rows, tokens, count, logits, threads);
+        return 0;
     });
 }
 }

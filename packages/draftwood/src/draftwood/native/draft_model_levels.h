@@ -115,7 +115,7 @@ private:
     float* room(int64_t size) {
         if (logits.size() <= levels) logits.emplace_back();
         Memory& own = logits[levels++];
-        if (own.size < size) own.rows.reset(new float[own.size = size]);
+        if (own.size < size) own.rows.reset(new float[size]), own.size = size;
         return own.rows.get();
     }
 };

@@ -153,7 +153,8 @@ private:
         const int64_t number = decoder.is_bfloat16 ? sizeof(bfloat16) : sizeof(float);
         const CacheShape shape{head.layers, decoder.num_kv_heads, decoder.head_dim * number, false};
         while ((int64_t)table.size() * CACHE_BLOCK < wanted) {
-            blocks.emplace_back((shape.bytes() + sizeof(Floats) - 1) / sizeof(Floats));
+            if (blocks.size() == table.size())  // else there was no memory for a longer table
+                blocks.emplace_back((shape.bytes() + sizeof(Floats) - 1) / sizeof(Floats));
             table.push_back((uint8_t*)blocks.back().data());
         }
     }

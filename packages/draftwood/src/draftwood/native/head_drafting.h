@@ -39,8 +39,8 @@ public:
         Lap lap;
         const int32_t odd =
             late.take(root, [&](const FusionInput& fused, const int64_t* rows, int64_t count) {
-                return draftwood_head_draft(settings.session, &fused, rows, count, settings.found,
-                                            &tree, threads);
+                return head_draft(*settings.session, fused, rows, count, *settings.found, tree,
+                                  threads);
             });
         seconds = lap(), is_broken = odd < 0 && tree.is_broken;
         if (odd >= 0 || is_broken) return 1;
@@ -77,8 +77,7 @@ private:
     int32_t begin(int64_t root, int32_t threads) {
         settings.session->keeps_levels = true;
         return late.take(root, [&](const FusionInput& fused, const int64_t* rows, int64_t count) {
-            return draftwood_head_take(settings.session, &fused, rows, count, settings.found,
-                                       threads);
+            return head_take(*settings.session, fused, rows, count, *settings.found, threads);
         });
     }
 
@@ -87,8 +86,8 @@ private:
                   int32_t threads) {
         above.clear();
         for (int64_t node = first; node < size; node++) above.push_back(parents[node] - 1);
-        return draftwood_head_level(settings.session, above.data(), tokens + first, size - first,
-                                    settings.found, threads);
+        return head_level(*settings.session, above.data(), tokens + first, size - first,
+                          *settings.found, threads);
     }
 };
 

@@ -1,5 +1,6 @@
 // What head_session.py calls.
-#include "head.h"
+#include "lack_of_memory.h"
+#include "late_rows.h"
 #include "workshop.h"
 
 namespace draftwood {
@@ -22,13 +23,33 @@ struct Runner {
 
 }  // namespace
 
+int32_t head_take(HeadSession& session, const FusionInput& features, const int64_t* tokens,
+                  int64_t count, Successors& found, int32_t threads) {
+    return session.take(features, tokens, count, found, Runner{threads});
+}
+
+int32_t head_level(HeadSession& session, const int64_t* parents, const int64_t* tokens,
+                   int64_t count, Successors& found, int32_t threads) {
+    return session.level(parents, tokens, count, found, Runner{threads});
+}
+
+int32_t head_draft(HeadSession& session, const FusionInput& features, const int64_t* tokens,
+                   int64_t count, Successors& found, HeadTree& tree, int32_t threads) {
+    const Runner run{threads};
+    const int32_t odd = session.take(features, tokens, count, found, run);
+    if (odd >= 0) return odd;
+    tree.tokens[0] = tokens[count - 1];
+    session.draft(tree, found, run);
+    return -1;
+}
+
 }  // namespace draftwood
 
 extern "C" {
 
 // A sequence of a drafter's head; the head stays where it is.
 draftwood::HeadSession* draftwood_head_new(const draftwood::Head* head) {
-    return new draftwood::HeadSession(*head);
+    return draftwood::made([&] { return new draftwood::HeadSession(*head); });
 }
 
 void draftwood_head_free(draftwood::HeadSession* session) { delete session; }
@@ -38,26 +59,26 @@ void draftwood_head_free(draftwood::HeadSession* session) { delete session; }
 int32_t draftwood_head_take(draftwood::HeadSession* session, const draftwood::FusionInput* features,
                             const int64_t* tokens, int64_t count, draftwood::Successors* found,
                             int32_t threads) {
-    return session->take(*features, tokens, count, *found, draftwood::Runner{threads});
+    using namespace draftwood;
+    return guarded(
+        [&] { return head_take(*session, *features, tokens, count, *found, threads); });
 }
 
 int32_t draftwood_head_level(draftwood::HeadSession* session, const int64_t* parents,
                              const int64_t* tokens, int64_t count, draftwood::Successors* found,
                              int32_t threads) {
-    return session->level(parents, tokens, count, *found, draftwood::Runner{threads});
+    using namespace draftwood;
+    return guarded(
+        [&] { return head_level(*session, parents, tokens, count, *found, threads); });
 }
 
-// As HeadSession says, behind a take() of the root and what came before it; see there.
 int32_t draftwood_head_draft(draftwood::HeadSession* session,
                              const draftwood::FusionInput* features, const int64_t* tokens,
                              int64_t count, draftwood::Successors* found,
                              draftwood::HeadTree* tree, int32_t threads) {
-    const draftwood::Runner run{threads};
-    const int32_t odd = session->take(*features, tokens, count, *found, run);
-    if (odd >= 0) return odd;
-    tree->tokens[0] = tokens[count - 1];
-    session->draft(*tree, *found, run);
-    return -1;
+    using namespace draftwood;
+    return guarded(
+        [&] { return head_draft(*session, *features, tokens, count, *found, *tree, threads); });
 }
 
 // Rows that stay.
@@ -68,8 +89,8 @@ int64_t draftwood_head_committed(const draftwood::HeadSession* session) {
 }
 
 // The first `rows` of another session of the same head, which has as many.
-void draftwood_head_copy(draftwood::HeadSession* session, const draftwood::HeadSession* other,
-                         int64_t rows) {
-    session->copy(*other, rows);
+int32_t draftwood_head_copy(draftwood::HeadSession* session, const draftwood::HeadSession* other,
+                            int64_t rows) {
+    return draftwood::guarded([&] { return session->copy(*other, rows), 0; });
 }
 }

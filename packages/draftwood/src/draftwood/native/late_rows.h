@@ -7,20 +7,15 @@
 #include "head.h"
 #include "source.h"
 
-extern "C" {
-int32_t draftwood_head_take(draftwood::HeadSession* session, const draftwood::FusionInput* features,
-                            const int64_t* tokens, int64_t count, draftwood::Successors* found,
-                            int32_t threads);
-int32_t draftwood_head_level(draftwood::HeadSession* session, const int64_t* parents,
-                             const int64_t* tokens, int64_t count, draftwood::Successors* found,
-                             int32_t threads);
-int32_t draftwood_head_draft(draftwood::HeadSession* session,
-                             const draftwood::FusionInput* features, const int64_t* tokens,
-                             int64_t count, draftwood::Successors* found, draftwood::HeadTree* tree,
-                             int32_t threads);
-}
-
 namespace draftwood {
+
+// As HeadSession says (heads.cpp); the last behind a take() of the root and what came before it.
+int32_t head_take(HeadSession& session, const FusionInput& features, const int64_t* tokens,
+                  int64_t count, Successors& found, int32_t threads);
+int32_t head_level(HeadSession& session, const int64_t* parents, const int64_t* tokens,
+                   int64_t count, Successors& found, int32_t threads);
+int32_t head_draft(HeadSession& session, const FusionInput& features, const int64_t* tokens,
+                   int64_t count, Successors& found, HeadTree& tree, int32_t threads);
 
 // A row that holds states needs the token behind it, so the newest waits for the root. A head that
 // reads tokens alone takes in the root's own row, before the root is learnt.

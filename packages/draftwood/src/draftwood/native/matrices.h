@@ -124,13 +124,15 @@ private:
         for (int i = 0; i < GROUP / per_word; i++) to[i * MOST_ROWS + row % MOST_ROWS] = coded[i];
     }
 
+    // The scale is no number where a value is none or infinite.
     static void to_bytes(const float* group, int8_t* bytes, GroupFacts& facts, int row) {
         Floats parts[2] = {load(group), load(group + LANES)};
-        float most = maximum(larger(absolute(parts[0]), absolute(parts[1])));
+        float most = maximum(larger(absolute(parts[0]), absolute(parts[1]))) +
+                     sum(parts[0] * 0.0f + parts[1] * 0.0f);
         float inverse = most > 0 ? 127 / most : 0, scale = most / 127;
         int32_t totals[3]{};
         for (int half = 0; half < 2; half++) {
-            Ints rounded = nearest(parts[half] * all(inverse));
+            Ints rounded = inverse > 0 ? nearest(parts[half] * all(inverse)) : Ints{};
             typedef int8_t Bytes __attribute__((vector_size(LANES)));
             Bytes narrow = __builtin_convertvector(rounded, Bytes);
             std::memcpy(bytes + half * LANES, &narrow, sizeof narrow);

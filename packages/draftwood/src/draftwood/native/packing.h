@@ -167,7 +167,10 @@ inline bool pack_group(const Corner& corner, Matrix& matrix, int tile, int group
             scales_of_group[LANES + lane] = (float16)(offset / matrix.factor);
             for (int i = 0; i < GROUP; i++) codes[lane][i] = (uint8_t)nibbles[i];
         } else {
-            float16 stored = (float16)(largest(weights, GROUP) / 127 / matrix.factor);
+            // no number where a weight is none, or infinite, which codes cannot say
+            const float most = largest(weights, GROUP) +
+                               sum(load(weights) * 0.0f + load(weights + LANES) * 0.0f);
+            float16 stored = (float16)(most / 127 / matrix.factor);
             float scale = (float)stored * matrix.factor;
             scales_of_group[lane] = stored;
             for (int i = 0; i < GROUP; i++) {

@@ -258,15 +258,23 @@ struct StepRow {
         }
     }
 
-    // Set up a step of each, with the path of the one before in the cache.
+    // Set up a step of each.
     void begin(int32_t made, int vocabulary) {
         for (int64_t i = 0; i < count; i++) {
             steps[i] = rows[i] + made;
             if (!made) continue;
             const Step& before = rows[i][made - 1];
-            keep_path(*runs[i]->shape, here[i].blocks, here[i].start, before.path, before.kept);
             here[i].start = here[i].before = here[i].start + before.kept;
             Stepper(*steps[i], vocabulary).follow(before);
+        }
+    }
+
+    // Have the path of the steps before in the cache, once these can be made.
+    void keep_paths(int32_t made) const {
+        for (int64_t i = 0; made && i < count; i++) {
+            const Step& before = rows[i][made - 1];
+            keep_path(*runs[i]->shape, here[i].blocks, here[i].start - before.kept, before.path,
+                      before.kept);
         }
     }
 
@@ -331,7 +339,7 @@ public:
             row += nodes, square += nodes * nodes;
         }
         const int64_t needed = (wanted + rows) * decoder.vocabulary;
-        if (room < needed) room = needed, logits.reset(new float[needed]);
+        if (room < needed) logits.reset(new float[needed]), room = needed;
         ForwardInput all = beside;
         all.num_sequences = (int32_t)kept, all.rows = (int32_t)row;
         all.sequences = sequences.data(), all.tokens = tokens.data();

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -87,7 +88,8 @@ inline void do_alone(Job& wanted) {
 
 class Team {
 public:
-    // Do a job with so many threads, this one included. One job at a time.
+    // Do a job with so many threads, this one included. One job at a time. A lack of memory in one
+    // of them is the caller's, and leaves the rest of the job undone.
     void run(Job& wanted, int threads) {
         if (threads > 1 && (threads = hire(threads)) > 1) return share(wanted, threads);
         do_alone(wanted);
@@ -128,7 +130,7 @@ private:
     // In one line of the caches what a thread writes that opens a phase, since all others read it
     // then.
     alignas(64) std::atomic<uint64_t> opened{0};  // grows whenever there may be something to do
-    std::atomic<bool> done{true};
+    std::atomic<bool> done{true}, lacks_memory{false};
     std::atomic<int> wanted_threads{0};
     std::atomic<bool> crowded{false};
     Job* job = nullptr;  // this and what follows changes only while no task is taken
@@ -166,6 +168,16 @@ private:
             const uint64_t seen = opened.load();
             if (!take_all(0)) wait(0, seen, [&] { return done.load(); });
         }
+        if (lacks_memory.exchange(false)) throw std::bad_alloc();
+    }
+
+    void perform(int task) {
+        if (lacks_memory.load(std::memory_order_relaxed)) return;
+        try {
+            job->perform(phase, task);
+        } catch (const std::bad_alloc&) {
+            lacks_memory.store(true);
+        }
     }
 
     void serve(int place, Member& own) {
@@ -195,7 +207,7 @@ private:
         uint64_t ticket = from.ticket.load();
         while (left(ticket) > 0)
             if (from.ticket.compare_exchange_weak(ticket, ticket - 1)) {
-                job->perform(phase, from.end - left(ticket));
+                perform(from.end - left(ticket));
                 return true;
             }
         return false;
@@ -205,7 +217,7 @@ private:
     // none, the end.
     void open_next() {
         for (phase++; phase < job->phases() && job->tasks(phase) < 2; phase++)
-            if (job->tasks(phase) == 1) job->perform(phase, 0);
+            if (job->tasks(phase) == 1) perform(0);
         if (phase == job->phases()) {
             done.store(true);  // from here on there may be another job
             opened.fetch_add(1);

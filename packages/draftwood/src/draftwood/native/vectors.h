@@ -116,17 +116,12 @@ inline Floats load(const float16* from) {
 
 inline void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
 
-// Rounds to nearest, ties to even, as PyTorch does.
+// Rounds to nearest, ties to even, as PyTorch does: all that are no numbers become one of them.
 inline bfloat16 to_bfloat16(float value) {
+    if (value != value) return 0x7fc0;
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     return (bfloat16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-inline void store(bfloat16* to, Floats values) {
-    Words bits = (Words)values;
-    Halves halves = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
-    std::memcpy(to, &halves, sizeof halves);
 }
 
 inline float to_float(float value) { return value; }
@@ -203,6 +198,12 @@ inline Ints are_numbers(Floats a) { return a == a; }
 inline Floats chosen(Ints mask, Floats yes, Floats no) { return mask ? yes : no; }
 #endif
 
+inline void store(bfloat16* to, Floats values) {
+    const Words bits = (Words)chosen(are_numbers(values), values, all(NAN));
+    Halves halves = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Halves);
+    std::memcpy(to, &halves, sizeof halves);
+}
+
 // Whether a mask has bits.
 inline bool any(Ints mask) {
     int32_t found = 0;
@@ -243,7 +244,7 @@ inline Floats scaled(Floats a, Floats exponent) {
 #endif
 }
 
-// The lanes' sum and maximum.
+// The lanes' sum and maximum; the latter may overlook what is no number, as larger() does.
 inline float sum(Floats values) {
 #if defined(__AVX512F__)
     return _mm512_reduce_add_ps((__m512)values);

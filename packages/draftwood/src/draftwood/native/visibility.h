@@ -103,7 +103,7 @@ public:
         for (int64_t window : windows)
             add_plan(window, is_split, std::max(1, MOST_TOGETHER / heads_per_key));
         const size_t units = groups.size() * per_item;
-        if (units > counted) counters.reset(new std::atomic<int>[counted = units] {});
+        if (units > counted) counters.reset(new std::atomic<int>[units] {}), counted = units;
     }
 
     const Plan& plan(int64_t window) const {

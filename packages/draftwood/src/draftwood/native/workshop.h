@@ -9,8 +9,11 @@ struct Decoder;
 struct ForwardInput;
 struct Workshop;
 
-// A forward pass; those of one workshop take turns.
+// A forward pass; those of one workshop take turns. std::bad_alloc where memory does not suffice.
 void pass(const Decoder& decoder, const ForwardInput& run, int threads);
+
+// The first row of a pass whose token is none of the vocabulary; else -1.
+int32_t unknown_row(const Decoder& decoder, const ForwardInput& run);
 
 // The team's turn at so many things; one thread's where the team is at work for another.
 class TeamTurn {

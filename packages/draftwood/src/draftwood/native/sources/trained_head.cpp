@@ -121,16 +121,15 @@ private:
         drafted = 0;
         settings.found->place = growing.place;
         return late.take(root, [&](const FusionInput& fused, const int64_t* tokens, int64_t count) {
-            return draftwood_head_take(settings.session, &fused, tokens, count, settings.found,
-                                       growing.threads);
+            return head_take(*settings.session, fused, tokens, count, *settings.found,
+                             growing.threads);
         });
     }
 
     int32_t read(const Node& node) const {
         const int64_t parent = rows[node.parent], token = node.token;
         rows[node.number] = drafted++;
-        return draftwood_head_level(settings.session, &parent, &token, 1, settings.found,
-                                    growing.threads);
+        return head_level(*settings.session, &parent, &token, 1, *settings.found, growing.threads);
     }
 
     void count(bool is_deep, double seconds) const {
