@@ -88,7 +88,7 @@ class ModelConfiguration:
 
     @property
     def epsilon(self) -> Any:
-        """What norms add to the square that they divide by."""
+        """Number that norms add to the square that they divide by."""
         return self.get("layer_norm_eps" if self.family.is_layer_norm else "rms_norm_eps")
 
     @property
