@@ -7,7 +7,7 @@ frequency changes texts.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def why_unknown(parameters: Mapping[str, Any]) -> str | None:
     return None if is_number(base) and base > 0 else f"its rope_theta is {base!r}"
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """True for a number that is finite."""
     return isinstance(value, int | float) and math.isfinite(value)
 
