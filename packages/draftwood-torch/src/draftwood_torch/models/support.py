@@ -63,7 +63,10 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
         return "is an encoder-decoder; draftwood decodes causal language models"
     is_told = getattr(config, "use_bidirectional_attention", None) is True
     if is_told or sees_later(hf_model):
-        return "sees what comes after a token; use a causal language model"
+        return (
+            "sees what comes after a token; use a causal language model, or in Transformers call"
+            " generate without custom_generate"
+        )
     if reason := _why_not_states(hf_model, kinds - {FULL, SLIDING}, bool(recurrent)):
         return reason
     if (
