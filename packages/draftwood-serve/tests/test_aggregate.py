@@ -50,6 +50,16 @@ def test_names_and_types_are_those_of_one_server() -> None:
     assert heads(summed) == heads(one) | own
 
 
+def test_a_replica_that_ended_is_counted_once_whichever_page_comes_last() -> None:
+    metrics = AggregatedMetrics()
+    both = {0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}
+    metrics.page(both, [0, 1], 0)
+    for pages, living in (({0: both[0]}, [0]), (both, [0, 1]), ({0: both[0]}, [0])):
+        told = values(metrics.page(pages, living, 1))
+        assert told['draftwood:generation_tokens_total{model="m"}'] == 12
+        assert told["draftwood:replicas"] == 1
+
+
 def test_counters_of_a_replica_that_ended_stay() -> None:
     metrics = AggregatedMetrics()
     metrics.page({0: page(5, 2, 0.001), 1: page(7, 1, 0.01)}, [0, 1], 0)

@@ -15,7 +15,7 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_serve.formats.answers import WholeText
 from draftwood_serve.formats.ollama import OllamaAnswer, as_message
 from draftwood_serve.ollama import of_chat
-from draftwood_serve.schemas.ollama import OllamaChatBody
+from draftwood_serve.schemas.ollama import OllamaChatBody, OllamaOptions
 from draftwood_serve.texts import TextUpdate
 from local_server import NAME, RunningServer, running, save_tiny
 
@@ -103,6 +103,17 @@ def test_every_option_of_its_documentation_is_taken(server: RunningServer) -> No
     )
     assert first["response"].startswith(stopped["response"])
     assert stopped["done_reason"] == "stop"
+
+
+def test_penalties_that_look_at_no_token_are_off() -> None:
+    given = {"repeat_penalty": 1.5, "presence_penalty": 1.0, "frequency_penalty": 0.5}
+    names = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
+    whole = OllamaOptions.model_validate({**given, "repeat_last_n": 64}).as_text_options()
+    assert {name: whole[name] for name in names} == dict(
+        zip(sorted(names), (0.5, 1.0, 1.5), strict=True)
+    )
+    none = OllamaOptions.model_validate({**given, "repeat_last_n": 0}).as_text_options()
+    assert not names & none.keys()
 
 
 def test_a_schema_binds_the_answer(tmp_path: Path) -> None:

@@ -79,6 +79,19 @@ def test_a_text_ends_where_the_cache_does(tmp_path: Path) -> None:
         assert card["max_model_len"] == most
 
 
+def test_texts_of_a_prompt_that_do_not_fit_together_give_way(tmp_path: Path) -> None:
+    large = save_tiny(tmp_path / "large", context=100_000)
+    with running(large, cache_memory=2**20) as server:
+        most = server.target.context_length
+        assert most is not None
+        body = {"prompt": PROMPT, "max_tokens": most // 2, "temperature": 1.0, "seed": 1}
+        alone = server.post("/v1/completions", **body)["choices"][0]["text"]
+        answer = server.post("/v1/completions", **body, n=4)
+        assert [each["finish_reason"] for each in answer["choices"]] == ["length"] * 4
+        assert answer["choices"][0]["text"] == alone
+        assert answer["usage"]["completion_tokens"] == 4 * (most // 2)
+
+
 def test_what_the_cache_can_never_hold_is_not_embedded(tmp_path: Path) -> None:
     large = save_tiny(tmp_path / "large", context=100_000)
     with running(large, cache_memory=2**20) as server:

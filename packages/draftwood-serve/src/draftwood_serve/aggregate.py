@@ -29,6 +29,7 @@ class AggregatedMetrics:
     def __init__(self) -> None:
         self._newest: dict[int, str] = {}
         self._past: dict[str, MetricFamily] = {}
+        self._ended: set[int] = set()
 
     def page(self, pages: Mapping[int, str], living: Iterable[int], restarts: int) -> bytes:
         """Aggregated metrics in Prometheus' text format.
@@ -38,10 +39,12 @@ class AggregatedMetrics:
             living: names of replicas that run.
             restarts: replicas that ended.
         """
-        self._newest |= pages
-        alive = set(living)
+        # pages that were asked for together may come in another order
+        self._newest |= {name: page for name, page in pages.items() if name not in self._ended}
+        alive = set(living) - self._ended
         for name in [name for name in self._newest if name not in alive]:
             _add(self._past, self._newest.pop(name), ended=True)
+            self._ended.add(name)
         total = {
             name: MetricFamily(each.about, each.kind, dict(each.samples))
             for name, each in self._past.items()

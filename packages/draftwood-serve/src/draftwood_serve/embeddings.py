@@ -13,7 +13,13 @@ from starlette.responses import Response
 
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.answering import model_named
-from draftwood_serve.errors import ApiError, bad_request, json_response, no_retry, one_line
+from draftwood_serve.errors import (
+    bad_request,
+    cache_full,
+    json_response,
+    no_retry,
+    one_line,
+)
 from draftwood_serve.jobs import blaming_the_request, require_context
 from draftwood_serve.ollama import load_or_leave, named
 from draftwood_serve.schemas.embeddings import (
@@ -133,15 +139,13 @@ class Embedder:
         held.require_wanted()
         if perf_counter() - held.arrived > most:
             told = f"the answer took longer than {most:g} s"
-            raise no_retry(504, told, "timeout", "server_error")
+            raise no_retry(504, told, "timeout")
         try:
             await asyncio.wrap_future(model.running.call(lambda _: task.step()))
         except ValueError as error:  # tokens that the model has not
             raise bad_request(one_line(error), "input") from error
         except MemoryError as error:
-            told = f"there is no room for these texts now: {one_line(error)}"
-            headers = {"retry-after": "1"}
-            raise ApiError(503, told, None, "cache_full", "server_error", headers) from error
+            raise cache_full(error) from error
 
 
 def _task(

@@ -68,9 +68,10 @@ def unsupported(param: str, why: str = "") -> ApiError:
     )
 
 
-def no_retry(status: int, message: str, code: str, kind: str) -> ApiError:
-    """Error that clients must not retry by themselves."""
-    return ApiError(status, message, code=code, kind=kind, headers={"x-should-retry": "false"})
+def no_retry(status: int, message: str, code: str) -> ApiError:
+    """Error of the server that clients must not retry by themselves."""
+    headers = {"x-should-retry": "false"}
+    return ApiError(status, message, code=code, kind="server_error", headers=headers)
 
 
 def stopping() -> ApiError:
@@ -80,11 +81,17 @@ def stopping() -> ApiError:
     )
 
 
+def cache_full(error: MemoryError) -> ApiError:
+    """503: there is no room; what runs now will leave some."""
+    told = f"there is no room for these texts now: {one_line(error)}"
+    return ApiError(503, told, None, "cache_full", "server_error", {"retry-after": "1"})
+
+
 def broken(error: Exception) -> ApiError:
-    """500: something failed that should not have."""
-    return no_retry(
-        500, f"the text could not be written: {one_line(error)}", "internal_error", "server_error"
-    )
+    """500: something failed that should not have; 503 where memory was lacking."""
+    if isinstance(error, MemoryError):
+        return cache_full(error)
+    return no_retry(500, f"the text could not be written: {one_line(error)}", "internal_error")
 
 
 def one_line(error: Exception) -> str:

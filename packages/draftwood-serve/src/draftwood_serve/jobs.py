@@ -50,6 +50,10 @@ class SharedCache(Protocol):
         """Raise ValueError for a prompt that can never be held."""
         ...
 
+    def texts_at_once(self, prompt: int, answer: int) -> int:
+        """Most texts of one prompt that can be held together; tokens of it and of each answer."""
+        ...
+
     def other_method(self, wanted: "Speculation") -> AnswersMethod | None:
         """A package's method that writes the texts; None where the engine's loop does."""
         ...
@@ -243,7 +247,7 @@ def make_job(
             choice.traced = wanted.speculation.trace == "tree"
         choices += texts
         alone = (TaskOfJob(each.sequence, [each]) for each in texts)
-        tasks += _tasks(lm, texts, most_texts) if other is None else alone
+        tasks += _tasks(lm, texts, most_texts, cache) if other is None else alone
     return TextJob(
         *(tasks, choices, prompt_tokens, seed, lm.method.name if other is None else other.name),
         *(loop, wanted.speculation, arrived),
@@ -351,8 +355,15 @@ def _other_text(
     return other.serve(lm, tokens, SamplingParams(**own))
 
 
-def _tasks(lm: LanguageModel, texts: list[Choice], most: int) -> list[TaskOfJob]:
-    """Make the tasks of one prompt's texts; they share its pass unless its logits are read."""
+def _tasks(
+    lm: LanguageModel, texts: list[Choice], most: int, cache: SharedCache
+) -> list[TaskOfJob]:
+    """Make the tasks of one prompt's texts; they share its pass unless its logits are read.
+
+    Texts of one task never give way to each other, so all of them must fit the cache.
+    """
+    first = texts[0].sequence
+    most = min(most, cache.texts_at_once(len(first.prompt), first.options.max_new_tokens))
     if len(texts) > 1 and not texts[0].prompt_logprobs and "fork" in lm.model.abilities:
         groups = [texts[first : first + most] for first in range(0, len(texts), most)]
         return [

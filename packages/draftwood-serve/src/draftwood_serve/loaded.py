@@ -191,6 +191,15 @@ class LoadedTarget:
             )
         return Prefixes(model)
 
+    def texts_at_once(self, prompt: int, answer: int) -> int:
+        """Most texts of one prompt that the cache holds together, at least one."""
+        model = self.plain.model
+        if not isinstance(model, NativeModel) or model.pool.limit is None:
+            return self.settings.max_batch
+        pool, shared = model.pool, prompt // model.pool.places_per_block
+        own = pool.blocks_for(prompt + answer) - shared
+        return max(1, (pool.limit // pool.block_bytes - shared) // own)
+
     def require_room(self, tokens: int) -> None:
         """Raise ValueError for a prompt that the cache can never hold."""
         held = self._held_tokens

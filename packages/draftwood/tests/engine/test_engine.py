@@ -76,6 +76,16 @@ def test_the_context_is_used_to_the_last_token() -> None:
         assert sequence.finish_reason == "length"
 
 
+@pytest.mark.parametrize("drafter", [Nothing(), PromptLookup()])
+def test_prompt_and_answer_have_no_more_tokens_than_asked_for(drafter: Drafter) -> None:
+    model = TransformersModel(tiny_llama(0, context=24))
+    options = Options(max_new_tokens=99, context=12)
+    sequence = Sequence(model, drafter, Match(), [1, 2, 3, 4], options)
+    tokens = tokens_of([step for _, step in generate_batch([sequence])])
+    assert len(tokens) == options.longest(model, [1, 2, 3, 4]) == 12 - 4
+    assert sequence.finish_reason == "length"
+
+
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [([], "no tokens"), ([99], "outside"), ([-1], "outside"), (list(range(24)), "context is 24")],

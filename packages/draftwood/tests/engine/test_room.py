@@ -206,3 +206,68 @@ def test_a_chat_goes_on_from_its_answer(model: NativeModel) -> None:
     assert texts([more]) == texts([plain])
     assert more.prefill.reused >= len(PROMPT) + 60
     prefixes.clear()
+
+
+def ends_of(scheduler: Scheduler, most: int = 3000) -> dict[int, object]:
+    """How tasks end: a reason, or the error."""
+    ends: dict[int, object] = {}
+    for _ in range(most):
+        if not scheduler:
+            break
+        for event in scheduler.step():
+            if event.finish_reason or event.error:
+                ends[event.number] = event.finish_reason or event.error
+    return ends
+
+
+@pytest.mark.parametrize("length", [158, 162, 166])
+def test_a_prompt_waits_where_steps_in_a_row_take_its_blocks(
+    model: NativeModel, limited: object, length: int
+) -> None:
+    """The text before runs ahead of what it was counted with; the younger one is run again."""
+    tasks = [sequence(model, Nothing(), prompt=(PROMPT * 2)[:130], max_new_tokens=90)]
+    tasks.append(sequence(model, Nothing(), prompt=(PROMPT * 2)[:130], max_new_tokens=20))
+    expected = [texts([each])[0] for each in requests_again(tasks)]
+    limited(12)  # type: ignore[operator]
+    scheduler = Scheduler(Limits(requests=8))
+    scheduler.add(tasks[0])
+    while tasks[0].prefill.length < length:
+        scheduler.step()
+    scheduler.add(tasks[1])
+    assert ends_of(scheduler) == {0: "length", 1: "length"}
+    assert [list(each.context.tokens[130:]) for each in tasks] == [each[:-1] for each in expected]
+    assert model.pool.used_blocks == 0
+
+
+def requests_again(tasks: Sequence[engine.Sequence]) -> list[engine.Sequence]:
+    """The same requests, not begun."""
+    return [
+        engine.Sequence(each.target, each.drafter, each.verifier, each.prompt, each.options)
+        for each in tasks
+    ]
+
+
+def test_copies_of_a_prompt_wait_for_blocks(model: NativeModel, limited: object) -> None:
+    prompt = (PROMPT * 2)[:130]
+    limited(10)  # type: ignore[operator]
+    scheduler = Scheduler(Limits(requests=8))
+    scheduler.add(sequence(model, Nothing(), prompt=prompt, max_new_tokens=60))
+    members = [sequence(model, Nothing(), prompt=prompt, max_new_tokens=2) for _ in range(2)]
+    scheduler.add(ParallelSampling(members))
+    assert ends_of(scheduler) == {0: "length", 1: "length"}
+    assert model.pool.used_blocks == 0
+
+
+@pytest.mark.parametrize("blocks", [13, 14, 15, 16, 18])
+def test_answers_do_not_take_the_same_room_for_their_trees(
+    model: NativeModel, limited: object, blocks: int
+) -> None:
+    limited(blocks)  # type: ignore[operator]
+    scheduler = Scheduler(Limits(requests=8))
+    members = [
+        sequence(model, Stand(), Rejection(), prompt=PROMPT[:33], sampler=Sampling(1.0), seed=seed)
+        for seed in range(4)
+    ]
+    scheduler.add(ParallelSampling(members))
+    assert ends_of(scheduler) == {0: "length"}
+    assert model.pool.used_blocks == 0

@@ -17,7 +17,7 @@ OF_ITS_OWN = frozenset(
     {
         *("num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa"),
         *("use_mmap", "use_mlock", "low_vram", "f16_kv", "logits_all", "vocab_only"),
-        *("repeat_last_n", "penalize_newline", "mirostat_tau", "mirostat_eta"),
+        *("penalize_newline", "mirostat_tau", "mirostat_eta"),
     }
 )
 """Options that say how Ollama is to run a model, or details of what is off."""
@@ -66,6 +66,7 @@ class OllamaOptions(Strict):
     repeat_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] = 1.0
     presence_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] = 0.0
     frequency_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] = 0.0
+    repeat_last_n: Annotated[int, Field(ge=-1)] = -1
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     num_predict: int = -1
     stop: Stop | Annotated[Items[Stop], Field(max_length=STOPS)] = Field(default_factory=list)
@@ -89,14 +90,18 @@ class OllamaOptions(Strict):
         return kept
 
     def as_text_options(self) -> dict[str, Any]:
-        """By the names of ``SamplingParams``."""
-        same = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty")
-        return {
+        """By the names of ``SamplingParams``; penalties look at the whole text, or at nothing."""
+        same = ("temperature", "top_p", "min_p")
+        options = {
             **{name: getattr(self, name) for name in same},
             "top_k": max(0, self.top_k),
-            "repetition_penalty": self.repeat_penalty,
             "stop": self.stop,
         }
+        if self.repeat_last_n:
+            options["repetition_penalty"] = self.repeat_penalty
+            options["presence_penalty"] = self.presence_penalty
+            options["frequency_penalty"] = self.frequency_penalty
+        return options
 
 
 def _refused(told: Any, name: str) -> PydanticCustomError:

@@ -1,7 +1,7 @@
 """Options of a request."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from draftwood.models.model import Model, PrefixStore
@@ -111,8 +111,16 @@ class Options(CheckedOptions):
 
         limit = context_limit(target, self.context)
         check_prompt(prompt, target.vocab_size, limit)
-        left = self.max_new_tokens if limit is None else limit + 1 - len(prompt)
-        return min(self.max_new_tokens, left)  # the last token takes no place
+        most = self.within_context(len(prompt)).max_new_tokens
+        # the last token takes no place
+        return most if limit is None else min(most, limit + 1 - len(prompt))
+
+    def within_context(self, prompt_length: int) -> "Options":
+        """Options whose answer ends where prompt and answer have ``context`` tokens."""
+        if self.context is None:
+            return self
+        most = max(self.context - prompt_length, 1)
+        return replace(self, max_new_tokens=min(self.max_new_tokens, most))
 
     def require_prediction(self, drafter: "Drafter", vocabulary: int) -> None:
         """Refuse a prediction that a drafter does not take, or of another vocabulary.

@@ -54,7 +54,8 @@ class ParallelSampling:
     @property
     def status(self) -> SequenceStatus:
         if self._in_prompt:
-            return self.members[0].status
+            first = self.members[0].status
+            return replace(first, wants=first.wants + len(self.members) - 1)  # a copied end each
         each = [member.status for member in self.members if member.finish_reason is None]
         return SequenceStatus(
             sum(one.prompt_left for one in each),
@@ -85,6 +86,9 @@ class ParallelSampling:
         if late:
             self._share_prompt(late[0][1])
         self._asked = late[:1] or going  # one after the other where all were preempted
+        wanted_blocks = sum(each.prefill.wants for _, each in self._asked)
+        for _, each in self._asked:
+            each.prefill.promised = wanted_blocks - each.prefill.wants
         others = len(self._asked) - 1
         shared = SharedPass(budget.shared.rows + others, budget.shared.tokens + others)
         calls = [partial(each.plan, replace(budget, shared=shared)) for _, each in self._asked]

@@ -44,6 +44,7 @@ class Prefill(TextHolder):
         asked: the chunk that was planned last.
         logprobs: where the prompt's log-probabilities are wanted.
         reused: tokens of the prompt that were in the cache.
+        promised: blocks that the trees of others take in the same pass, which do not give way.
     """
 
     def __init__(self, text: "Sequence") -> None:
@@ -52,7 +53,7 @@ class Prefill(TextHolder):
         self.session: ModelSession | None = None
         self.asked: PromptInput | None = None
         self.logprobs: PromptLogprobs | None = None
-        self.reused = 0
+        self.reused = self.promised = 0
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
         self.cache = block_cache(text.target)
@@ -82,10 +83,10 @@ class Prefill(TextHolder):
     def has_tree_room(self) -> bool:
         """True unless the cache has a limit, within which the next tree may not fit.
 
-        Texts that share a cache give way to each other before; what is left is short for one alone.
+        Tasks that share a cache give way to each other before; what is left is short for one alone.
         """
         free = None if self.cache is None else self.cache.free_blocks
-        return free is None or self.wants <= free
+        return free is None or self.wants + self.promised <= free
 
     def start(self, with_prefix: bool) -> ModelSession:
         """Start a session, which begins with what is known of the prompt.

@@ -12,7 +12,7 @@ from draftwood.drafters.drafter import Drafter
 from draftwood.engine.options import Options
 from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import Event, Limits, Progress, SequenceStatus, StepBudget, Task
-from draftwood.models.model import Model, ModelInput, ModelOutput
+from draftwood.models.model import CacheFullError, Model, ModelInput, ModelOutput
 from draftwood.models.requirements import BlockCache
 from draftwood.native.step import interrupt_rows
 from draftwood.sampling import PassTime, SharedPass
@@ -25,9 +25,11 @@ class Scheduler(Generic[Progress]):
     """Decides which tasks run, and runs them: each model once per step, over all that ask for it.
 
     Each text is the same as alone, whatever else is in the batch, up to rounding of the model's
-    arithmetic. Used by one thread; a server puts a queue before it. A task that fails ends alone,
-    so does one with which no forward pass can be made; a pass that fails in its midst ends all of
-    its tasks, and an interrupt ends all there are: none of them keeps a slot of any cache.
+    arithmetic; where a cache with a limit has no room for its trees, a drawn text keeps its
+    distribution alone. Used by one thread; a server puts a queue before it. A task that fails ends
+    alone, so does one with which no forward pass can be made, but one that lacks blocks which
+    others hold is computed again later; a pass that fails in its midst ends all of its tasks, and
+    an interrupt ends all there are: none of them keeps a slot of any cache.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -215,8 +217,19 @@ class Scheduler(Generic[Progress]):
         return [*events, Event(number, last, task.finish_reason)]
 
     def _failed(self, number: int, error: Exception) -> Event[Progress]:
+        if isinstance(error, CacheFullError) and self._gave_way(number):
+            return Event(number)
         self.cancel(number)
         return Event(number, error=error)
+
+    def _gave_way(self, number: int) -> bool:
+        """Preempt a task if others hold blocks of its cache, which will be free when they end."""
+        known = {other: each.status for other, each in self._running.items()}
+        cache = known.pop(number).cache
+        if not any(each.cache is cache and each.length for each in known.values()):
+            return False
+        self._running[number].preempt()
+        return True
 
 
 def _pass_times(

@@ -70,6 +70,7 @@ class Sequence:
     ) -> None:
         survive_forks()
         self.branches: Branches | None = None
+        options = options.within_context(len(prompt))
         if options.constraint is not None:
             from draftwood.engine.constraints import constrained
 
