@@ -1,6 +1,7 @@
 """Drafters made of others: what their trees hold, what they save, what they refuse."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
 from draftwood.sources import Suffix
 from draftwood.testing import TableModel, TableSession
+from draftwood.testing.laws import distance, drafting, emitted_law, target_law
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
 from draftwood_methods.drafters.cascade import Cascade, LenientCascade
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
-from draftwood_methods.drafters.per_level import PerLevel
+from draftwood_methods.drafters.per_level import PerLevel, _longer
 from draftwood_methods.drafters.stand import Stand
 from law_cases import contextual
 from reference.sessions import InPython
@@ -118,6 +120,32 @@ def test_drawn_trees_keep_both_of_equal_siblings_and_a_row_for_each() -> None:
     chances = tree.without_probs().chances
     assert chances is not None
     assert np.allclose(chances, [1.0, 0.25, 1 / 3, 0.25, 1.0])
+
+
+def test_far_tokens_leave_the_rows_of_drawn_trees_that_name_them() -> None:
+    """Siblings of two drafters lie in rows of their own, which a longer tree must keep."""
+    likely = [np.tile(np.array(row), (3, 1)) for row in ([0.1, 0.1, 0.8], [0.8, 0.1, 0.1])]
+    merged = MergedDrawn((Stand(), Stand()))
+    target = np.tile(np.array([0.5, 0.3, 0.2]), (3, 1))
+
+    def drawn(rng: Rng) -> DraftTree:
+        return merged.join(0, [drafting(Widths((1,)), each)(rng) for each in likely])
+
+    def longer(rng: Rng) -> DraftTree:
+        tree = drawn(rng)
+        return _longer(tree, 1, [2], [{2: 1.0}], "far")
+
+    def unnamed(rng: Rng) -> DraftTree:
+        return replace(drawn(rng), draw="independent", drawn_from=None)
+
+    for grow, exact in ((drawn, True), (longer, True), (unnamed, False)):
+        found = distance(emitted_law(Rejection(), grow, target, 2), target_law(target, 2))
+        assert (found < 1e-6) == exact
+    tree = longer(Rng(0))
+    assert np.array_equal(tree.row_of(3), [0.0, 0.0, 1.0])
+    assert tree.sources == ((), ("stand",), ("stand",), ("far",))
+    with pytest.raises(ValueError, match="give drawn_from"):
+        replace(tree, drawn_from=None)
 
 
 def test_far_tokens_follow_the_deepest_path(small: TableModel) -> None:

@@ -115,7 +115,8 @@ def is_masked(sampler: Sampler) -> bool:
 class Sampling(DrawingOptions):
     """Rules of sampling, those of Transformers' logits processors.
 
-    Options, order and results are theirs; ``DrawingOptions`` has them all.
+    Options, order and results are theirs, but of tokens that tie at the edge of ``top_p`` the
+    first ones stay; ``DrawingOptions`` has them all.
 
     Args:
         min_tokens: of the answer, before which ``end_tokens`` have no probability.

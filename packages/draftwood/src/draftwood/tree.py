@@ -74,7 +74,8 @@ class DraftTree:
             None where ``probs`` was given, or nothing was drawn.
 
     Raises:
-        ValueError: if the root is not first or a node comes before its parent.
+        ValueError: if the root is not first, a node comes before its parent, or a ``named`` tree
+            does not name the rows.
     """
 
     tokens: Int[np.ndarray, " nodes"]
@@ -98,6 +99,8 @@ class DraftTree:
         if self.tokens.shape != self.parents.shape:
             raise ValueError(_unequal(len(self.tokens), len(self.parents)))
         _check_form(self.parent_list)
+        if self.draw == "named" and lists["drawn_from"] is None and lists.get("probs") is not None:
+            raise ValueError("the tree is named and names no rows; give drawn_from")
 
     @classmethod
     def of(

@@ -122,7 +122,8 @@ class _PerLevelSession(DraftSession):
             state = self.source.advance(state, token)
             rows.append(row)
             path.append(token)
-        return _longer(tree, leaf, path[len(path) - len(rows) :], rows)
+        far = path[len(path) - len(rows) :]
+        return _longer(tree, leaf, far, rows, self.config.source.name)
 
     def _row(self, state: object, context: Context, path: list[int]) -> dict[int, float]:
         """Probabilities from the source's strongest evidence, restricted to what a constraint
@@ -150,13 +151,21 @@ class _PerLevelSession(DraftSession):
 
 
 def _longer(
-    tree: DraftTree, leaf: int, tokens: list[int], rows: list[dict[int, float]]
+    tree: DraftTree, leaf: int, tokens: list[int], rows: list[dict[int, float]], source: str
 ) -> DraftTree:
-    """A tree with a chain below one of its leaves, and the rows that the chain was drawn from."""
+    """A tree with a chain of a source below one of its leaves, and the rows it was drawn from."""
+    if not tokens:
+        return tree
     size = len(tree)
-    above = [leaf, *range(size, size + len(tokens) - 1)][: len(tokens)]
-    probs = tree.probs
-    if probs is not None and tokens:
+    above = [leaf, *range(size, size + len(tokens) - 1)]
+    probs, drawn_from, sources = tree.probs, tree.drawn_from, tree.sources
+    if probs is not None and drawn_from is not None:
+        more = np.zeros((len(rows), probs.shape[-1]), probs.dtype)
+        for place, row in enumerate(rows):
+            more[place, list(row)] = list(row.values())
+        drawn_from = np.array([*drawn_from, *range(len(probs), len(probs) + len(rows))])
+        probs = np.concatenate([probs, more])
+    elif probs is not None:
         # rows belong to nodes: those of the tree's other leaves are empty
         more = np.zeros((size + len(tokens) - 1, probs.shape[-1]), probs.dtype)
         more[: min(len(probs), size)] = probs[:size]
@@ -169,5 +178,7 @@ def _longer(
         np.array([*tree.parent_list, *above]),
         probs,
         tree.draw,
+        sources=None if sources is None else (*sources, *[(source,)] * len(tokens)),
+        drawn_from=drawn_from,
         is_broken=tree.is_broken,
     )

@@ -1,7 +1,7 @@
 """Exact distributions of emitted text, for targets and drafts that are small tables."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -108,8 +108,8 @@ def _named_tree(widths: tuple[int, ...], draft: Table, root: int) -> Grow:
                     if place % 2 == 0:
                         left[tokens[-1]] = 0.0
         probs = np.stack(rows) if rows else None
-        tree = DraftTree(np.array(tokens), np.array(parents), probs, "named")
-        return replace(tree, drawn_from=np.array(drawn_from))
+        held = None if probs is None else np.array(drawn_from)
+        return DraftTree(np.array(tokens), np.array(parents), probs, "named", drawn_from=held)
 
     return grow
 
