@@ -69,6 +69,15 @@ def test_each_token_has_a_key_of_its_own() -> None:
         assert len({texts.key(token) for token in range(len(tokenizer))}) == len(tokenizer)
 
 
+def test_prompts_are_told_with_their_special_tokens() -> None:
+    made = of_bytes()
+    made.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
+    begin, end = made.bos_token_id, made.eos_token_id
+    found = PromptText.of(made, [begin, 3, end, 2, begin])
+    assert found.text == "a</s> no<s>"  # what begins a text is none of it
+    assert found.starts == (0, 0, 1, 5, 8)
+
+
 def test_places_of_a_prompts_tokens() -> None:
     found = PromptText.of(of_bytes(), [3, 0, 1, 2, 3])
     assert found.text == "aé noa"

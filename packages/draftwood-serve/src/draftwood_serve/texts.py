@@ -9,6 +9,7 @@ from typing import Any
 from draftwood import engine
 from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
+from draftwood.tokenizer.protocol import special_id
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class TextUpdate:
 
 @dataclass(frozen=True)
 class PromptText:
-    """A prompt as text.
+    """A prompt as text, with its special tokens but for the one that begins texts.
 
     Attributes:
         starts: characters before the text of each token.
@@ -70,8 +71,10 @@ class PromptText:
 
     @classmethod
     def of(cls, tokenizer: Any, tokens: Sequence[int]) -> "PromptText":
-        builder, starts = TextBuilder(tokenizer), []
-        for token in tokens:
+        begin = special_id(tokenizer, "bos")
+        count = int(begin is not None and tokens[:1] == [begin])
+        builder, starts = TextBuilder(tokenizer, shows_special=True), [0] * count
+        for token in tokens[count:]:
             starts.append(builder.start_of(token))
         builder.finish()
         return cls(builder.text, tuple(starts))

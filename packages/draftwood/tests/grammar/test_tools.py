@@ -1,6 +1,7 @@
 """Tools: how they are given, told, asked for and read."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -300,6 +301,45 @@ def test_letters_are_shown_as_they_are() -> None:
     told = with_tools([{"role": "assistant", "content": None, "tool_calls": [call]}], tools, AUTO)
     assert "Z\u00fcrich" in told[0]["content"]
     assert '"\u00e9"' in told[1]["content"]
+
+
+HALF = "\ud83d"
+GREETING: Mapping[str, Any] = {"role": "user", "content": "hi"}
+
+
+@pytest.mark.parametrize(
+    "template", [SAID, "{{ tools | tojson }}<tool_call>{{ messages[0].role }}"]
+)
+@pytest.mark.parametrize(
+    ("message", "tool"),
+    [
+        (GREETING, Tool("f", HALF)),
+        (GREETING, Tool("f", "", {"type": "object", "title": HALF})),
+        ({**GREETING, "role": HALF}, Tool("f")),
+    ],
+)
+def test_half_a_character_is_told(template: str, message: Mapping[str, Any], tool: Tool) -> None:
+    tokenizer = bytes_and_pairs()
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=r"the chat holds a lone surrogate, U\+D83D"):
+        encode_chat(tokenizer, [message], [tool])
+
+
+@pytest.mark.parametrize("arguments", ['{"a": "\\ud83d"}', '{"a": ["b", {"\\udc00": 1}]}'])
+def test_a_call_with_half_a_character_holds_up_no_chat(arguments: str) -> None:
+    """A model may write it; it stays as spelled."""
+    tokenizer = bytes_and_pairs()
+    tokenizer.chat_template = (
+        "<tool_call>{{ tools }}{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.arguments }}{% endfor %}{% endfor %}"
+    )
+    texts = []
+    for told in (arguments, '{"a": "\\u00e9"}'):
+        function = {"name": "f", "arguments": told}
+        call = {"id": "1", "type": "function", "function": function}
+        said = [GREETING, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        texts.append(tokenizer.decode(encode_chat(tokenizer, said)))
+    assert texts == [f"<tool_call>None{arguments}", "<tool_call>None{'a': 'é'}"]
 
 
 def test_templates_that_know_tools_are_given_them() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from draftwood.loading.gguf_blocks import blocks_folder
 from draftwood.loading.gguf_files import gguf_folder
 from draftwood.loading.gguf_reader import QuickReader
 from draftwood.loading.hub import load_pretrained
@@ -551,6 +552,22 @@ def test_a_folder_that_an_earlier_version_made_is_not_used(
     before = load_pretrained(str(path), device="cpu").path
     monkeypatch.setattr("draftwood.loading.gguf_files.READING", -1)
     assert load_pretrained(str(path), device="cpu").path != before
+
+
+@pytest.mark.parametrize("make", [blocks_folder, gguf_folder])
+def test_a_folder_whose_tokens_were_read_otherwise_is_made_again(
+    make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name stays, by which what was packed from it is found."""
+    (path,) = write_gguf(tmp_path / "model.gguf", build("llama"))
+    with monkeypatch.context() as patch:
+        patch.setattr("draftwood.loading.gguf_files.TOKENS", -1)
+        settings = make(path) / "generation_config.json"
+        settings.write_text("of an earlier version")
+        assert make(path) == settings.parent
+        assert settings.read_text() == "of an earlier version"
+    assert make(path) == settings.parent
+    assert settings.read_text() != "of an earlier version"
 
 
 # ---- split files

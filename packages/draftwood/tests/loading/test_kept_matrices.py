@@ -85,6 +85,18 @@ def test_a_broken_copy_is_made_again(tmp_path: Path, fault: str, laid_out: list[
         assert len(laid_out) == laid
 
 
+def test_matrices_stay_where_tokens_are_read_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid_out: list[int]
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_K")
+    first = native_logits(path, None)
+    described = (blocks_folder(path) / "config.json").stat().st_ino
+    monkeypatch.setattr("draftwood.loading.gguf_files.TOKENS", -1)
+    assert torch.equal(native_logits(path, None), first)
+    assert (blocks_folder(path) / "config.json").stat().st_ino != described
+    assert len(laid_out) == len(kept()) == 1
+
+
 def test_a_disk_that_does_not_read_costs_no_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid_out: list[int]
 ) -> None:

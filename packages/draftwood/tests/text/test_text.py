@@ -374,6 +374,26 @@ def test_half_a_character_before_a_special_stop_is_shown() -> None:
     assert builder.text == "a\ufffd"
 
 
+def test_a_special_stop_that_comes_too_early_cuts_no_character() -> None:
+    """It is only left out, as in decoding."""
+    tokenizer = byte_level()
+    end, smile = tokenizer.convert_tokens_to_ids(END), tokenizer.encode("😀")
+    tokens = [*smile[:-1], end, smile[-1]]
+    for least, taken, text in (
+        (len(smile), len(tokens), "😀"),
+        (len(smile) - 1, len(smile), "\ufffd"),
+    ):
+        builder = TextBuilder(tokenizer, [END], min_tokens=least)
+        assert builder.add(tokens) == taken
+        assert builder.text == text
+
+
+def test_special_tokens_may_be_shown() -> None:
+    tokens = byte_level().encode(f"the{END}\n{END}tree")
+    builder = TextBuilder(byte_level(), shows_special=True)
+    assert "".join(streamed(builder, tokens)) == f"the{END}\n{END}tree"
+
+
 @pytest.mark.parametrize("stop", [END + "\n", "so" + END])
 def test_a_special_token_within_a_longer_stop_string_is_refused(stop: str) -> None:
     with pytest.raises(ValueError, match=r"holds the special token '<\|end\|>' and more.* alone"):

@@ -15,6 +15,8 @@ from small_tokenizers import byte_level
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
+from draftwood.sources import stored_prior
+from draftwood.text.prompts import ChatTemplateError, encode_chat
 from draftwood.tokenizer import Tokenizer
 from draftwood.tokenizer.chat_template import plain, render
 
@@ -307,6 +309,24 @@ def test_templates_stay_in_their_sandbox(template: str) -> None:
 def test_a_template_that_is_no_jinja_is_refused() -> None:
     with pytest.raises(TemplateSyntaxError):
         render("{% for %}", [USER], None, {})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}",
+        "{{ 'a' * 10 ** 17 }}",
+        "{% for a in messages %}" * 25 + "{% endfor %}" * 25,
+        "{{ 1 // 0 }}",
+    ],
+)
+def test_templates_that_ask_for_too_much_refuse_the_chat(template: str) -> None:
+    """The reason takes one line; texts go without the template."""
+    ours = Tokenizer(Backend.from_str(byte_level()), NAMED, (), template)
+    with pytest.raises(ChatTemplateError, match=r"refuses these messages: \S.*a raw prompt"):
+        encode_chat(ours, [USER])
+    answer = ours.encode(stored_prior.ANSWER, False)
+    assert stored_prior.usual_text(ours) == [1, *answer]
 
 
 def test_templates_see_plain_data_alone() -> None:

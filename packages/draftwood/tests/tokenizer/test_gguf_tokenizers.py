@@ -18,6 +18,7 @@ from draftwood.text.infill import InfillTokens
 from draftwood.tokenizer import Tokenizer, open_tokenizer, tokenizer_of_gguf
 from draftwood.tokenizer.gguf import KEEPING, LIKE_LLAMA_3, TOKENS_FIRST, implied_merges
 from draftwood.tokenizer.gguf_splits import AS_GPT2, SINGLE_DIGITS, SPLITS
+from draftwood.tokenizer.pieces import BLANK
 
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
@@ -60,7 +61,8 @@ def in_transformers(path: Path, architecture: str) -> Any:
     """The tokenizer as the classes of Transformers make it.
 
     What they leave out of a file is added as llama.cpp has it: digits that are cut, words that are
-    tokens whatever merges say, and control tokens of Phi 3 that take the blanks behind them.
+    tokens whatever merges say, blanks before what follows a special token, and control tokens of
+    Phi 3 that take the blanks behind them.
     """
     kind = tokenization_auto.TOKENIZER_MAPPING_NAMES.get(CLASSES.get(architecture, architecture))
     made: Any = tokenization_auto.tokenizer_class_from_name(kind) if kind else TokenizersBackend
@@ -75,6 +77,10 @@ def in_transformers(path: Path, architecture: str) -> Any:
         )
     if pre is not None and pre.contents() in (*LIKE_LLAMA_3, *TOKENS_FIRST):
         found.backend_tokenizer.model.ignore_merges = True
+    if getattr(found.backend_tokenizer.pre_tokenizer, "prepend_scheme", None) == "first":
+        found.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+            BLANK, prepend_scheme="always", split=False
+        )
     if architecture == "phi3":
         control = [
             AddedToken(each.content, normalized=False, special=True, rstrip=True)
@@ -261,6 +267,27 @@ def test_files_of_pieces(
     same(path, architecture)
 
 
+@pytest.mark.parametrize("has_blank", [True, False])
+@pytest.mark.parametrize("architecture", ["llama", "phi3"])
+def test_parts_between_special_tokens_are_encoded_apart(
+    tmp_path: Path, architecture: str, has_blank: bool
+) -> None:
+    """As llama.cpp encodes them, and Mistral's own tokenizer the messages of a chat."""
+    told = {"bos_token_id": 1, "eos_token_id": 2, "add_space_prefix": has_blank}
+    path = pieces_file(tmp_path / "m.gguf", architecture, **told)
+    made = tokenizer_of_gguf(path, architecture)
+    made.save(tmp_path / "kept")
+    for each in (made, opened(tmp_path / "kept")):
+        parts = [each.encode(part, False) for part in ("the tree", "dog 1", "fox")]
+        tool = each.get_vocab()["<tool>"]
+        wanted = [1, *parts[0], 2, *parts[1], tool, *parts[2]]
+        assert each.encode("<s>the tree</s>dog 1<tool>fox", False) == wanted
+        pieces: Any = each.convert_ids_to_tokens(wanted)
+        assert ("".join(pieces) == "<s>▁the▁tree</s>▁dog▁1<tool>▁fox") is has_blank
+        shown = "the tree dog 1<tool> fox" if has_blank else "the treedog 1<tool>fox"
+        assert each.decode(wanted, True) == shown
+
+
 @pytest.mark.parametrize("architecture", ["llama", "phi3"])
 def test_a_file_says_whether_texts_begin_with_a_blank(tmp_path: Path, architecture: str) -> None:
     texts = {}
@@ -321,6 +348,31 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     again, usual = opened(tmp_path / "kept"), TokenizersBackend.from_pretrained(tmp_path / "kept")
     assert differences(made, usual, hard_texts(5)) == []
     assert differences(again, usual, hard_texts(5)) == []
+
+
+@pytest.mark.parametrize("id", [(1 << 32) - 1, 10_000])
+def test_special_ids_beyond_the_vocabulary_are_none(tmp_path: Path, id: int) -> None:
+    told = {"bos_token_id": 1, "eos_token_id": 2, "padding_token_id": id, "fim_pre_token_id": id}
+    path = byte_level_file(tmp_path / "m.gguf", "llama", prefix_token_id=3, **told)
+    found = tokenizer_of_gguf(path, "llama")
+    assert (found.bos_token_id, found.eos_token_id, found.pad_token_id) == (1, 2, None)
+    assert found.special_tokens_map["fim_prefix_token"] == SPECIAL[3]  # of the older key
+
+
+def test_ends_of_turns_are_no_part_of_a_text(tmp_path: Path) -> None:
+    """A file may call them tokens of the user."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = ["</s>", "<|im_end|>", *letters, "ab"]
+    types = [CONTROL, USER_DEFINED, *[NORMAL] * 257]
+    shown = []
+    for template in ("{{ messages }}<|im_end|>", "{{ messages }}"):
+        path = write(
+            *(tmp_path / "m.gguf", "gpt2", "llama", tokens, types, ["a b"]),
+            **{"eos_token_id": 0, "chat_template": template},
+        )
+        found = tokenizer_of_gguf(path, "llama")
+        shown.append(found.decode(found.encode("a<|im_end|>", False), True))
+    assert shown == ["a", "a<|im_end|>"]
 
 
 def test_other_kinds_are_refused_by_name(tmp_path: Path) -> None:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 # raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 5
+TOKENS = 1
+"""Raised whenever tokens of files are read differently.
+
+Folders of earlier versions are made again under the same name, by which packed matrices are found.
+"""
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 UNKNOWN_TYPE = re.compile(r"(\d+)\)? is not a valid GGMLQuantizationType")
 
@@ -60,7 +65,8 @@ def is_converted(path: Path, dtype: FloatType) -> bool:
 
 def made_once(path: Path, ending: str, make: Callable[[Path], Facts]) -> Path:
     """The folder that is made of the GGUF file at `path`, and made again where the file has another
-    state; one that cannot be written is taken as it is: home may have been moved with the file.
+    state or its tokens were read otherwise; one that cannot be written is taken as it is: home may
+    have been moved with the file.
 
     Args:
         ending: of the folder's name.
@@ -71,11 +77,12 @@ def made_once(path: Path, ending: str, make: Callable[[Path], Facts]) -> Path:
         FileNotFoundError: without all parts of a split file.
     """
     parts = parts_of(path)
-    folder, state = stored_folder(parts, ending), repr([state_of(part) for part in parts])
+    folder = stored_folder(parts, ending)
+    state = repr([TOKENS, *(state_of(part) for part in parts)])
 
     def is_current(found: Path) -> bool:
-        told = settings_or_none(found / MANIFEST) or {}  # whoever reads it names what is damaged
-        return found.is_dir() and told.get("state", state) == state
+        told = settings_or_none(found / MANIFEST)  # whoever reads it names what is damaged
+        return found.is_dir() and (told is None or told.get("state") == state)
 
     if is_current(folder) or (folder.is_dir() and not os.access(folder.parent, os.W_OK)):
         return folder

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.models.rotary import is_number
-from draftwood.tokenizer.gguf_vocabulary import CONTROL, read_vocabulary
+from draftwood.tokenizer.gguf_vocabulary import read_vocabulary
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -38,11 +38,6 @@ MOST = 1 << 31
 # the tensors say these themselves
 DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}
 SPECIAL, TURNS = ("bos", "eos", "padding"), ("eot", "eom")
-ENDS_OF_TURNS = (
-    *("<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<turn|>"),
-    *("<end_of_utterance>", "<EOT>", "[EOT]"),
-)
-"""Tokens that end a turn where the chat template writes them; many files do not name their own."""
 
 
 @dataclass(eq=False)
@@ -55,7 +50,7 @@ class Metadata:
         architecture: llama.cpp's name of it.
         values: settings without the architecture in front.
         tokens: ids of special tokens, under llama.cpp's names.
-        ends: ids of tokens that end a turn, besides the end of texts.
+        ends: ids of tokens that end a text or a turn, besides the one that the file names.
         shapes: of all tensors, in PyTorch's order.
         factors: tensors that scale rotary frequencies, by name.
     """
@@ -133,6 +128,7 @@ def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
         raise ValueError(f"it holds no model but something of the type {kind!r}")
     name = fields["general.architecture"].contents()
     tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
+    vocabulary = read_vocabulary(file)
     return Metadata(
         architecture=name,
         values={
@@ -140,8 +136,8 @@ def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
             for key, each in fields.items()
             if key.startswith(f"{name}.")
         },
-        tokens=_special(fields, SPECIAL),
-        ends=(*_special(fields, TURNS).values(), *_ends_of_turns(fields, file)),
+        tokens=_special(fields, SPECIAL, vocabulary.size),
+        ends=(*_special(fields, TURNS, vocabulary.size).values(), *vocabulary.ends()),
         shapes={
             key: tuple(int(size) for size in reversed(tensor.shape))
             for key, tensor in tensors.items()
@@ -154,24 +150,10 @@ def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
     )
 
 
-def _special(fields: Mapping[str, Any], keys: Sequence[str]) -> dict[str, int]:
-    """The ids of special tokens."""
+def _special(fields: Mapping[str, Any], keys: Sequence[str], size: int) -> dict[str, int]:
+    """The ids of special tokens; those beyond the vocabulary's size mean that there is none."""
     names = {key: f"tokenizer.ggml.{key}_token_id" for key in keys}
     found = {key: fields[name].contents() for key, name in names.items() if name in fields}
     if strange := [names[key] for key, value in found.items() if type(value) is not int]:
         raise ValueError(f"{', '.join(strange)} should be whole numbers")
-    return found
-
-
-def _ends_of_turns(fields: Mapping[str, Any], file: Path) -> list[int]:
-    """The ids of control tokens that end a turn by the chat template of a file."""
-    told = fields.get("tokenizer.chat_template")
-    text = "" if told is None else str(told.contents())
-    wanted = {each for each in ENDS_OF_TURNS if each in text}
-    if "<|return|>" in text:
-        wanted.discard("<|end|>")  # in gpt-oss, which ends a message of several with it
-    if not wanted:
-        return []
-    vocabulary = read_vocabulary(file)
-    wanted &= set(vocabulary.of_type(CONTROL))
-    return [id for id, token in enumerate(vocabulary.tokens) if token in wanted]
+    return {key: value for key, value in found.items() if 0 <= value < size}

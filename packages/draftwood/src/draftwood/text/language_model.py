@@ -196,9 +196,8 @@ class LanguageModel(TextEmbedder, InProcess):
             messages = single if isinstance(prompt, str) else prompt
             return encode_chat(self.tokenizer, messages, tools, tool_choice)
         if not isinstance(prompt, str):
-            raise ValueError(
-                f"{self.name} has no chat template, so it takes a text, not a list of messages"
-            )
+            why = "a raw prompt is no chat" if raw else f"{self.name} has no chat template"
+            raise ValueError(f"{why}, so it takes a text, not a list of messages")
         return encode_text(self.tokenizer, prompt)
 
     def text_before(self, prompt: Sequence[int], raw: bool) -> Sequence[int]:

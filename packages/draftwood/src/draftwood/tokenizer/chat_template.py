@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which a message may tell its reasoning; templates read the first or the second."""
 
-FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of what a template computes, besides Jinja's own."""
+FAILURES = (
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    *(MemoryError, RecursionError, SyntaxError),
+)
+"""Errors of what a template computes, and of its size and depth, besides Jinja's own."""
 
 
 def render(

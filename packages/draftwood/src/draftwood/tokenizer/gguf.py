@@ -92,9 +92,11 @@ def _spelled(token: str) -> str:
 
 
 def _pieces(vocabulary: StoredVocabulary) -> Backend:
-    """BPE over characters, with a blank before the text, as Llama's, unless the file says no."""
+    """BPE over characters, as Llama's, unless the file says no with a blank before the text and
+    before what follows a special token: llama.cpp and SentencePiece encode these parts apart.
+    """
     made = _character_level(vocabulary.told, vocabulary.tokens)
-    set_blanks(made, "first" if _has_blank(vocabulary) else "never")
+    set_blanks(made, "always" if _has_blank(vocabulary) else "never")
     return made
 
 
@@ -103,7 +105,7 @@ def _has_blank(vocabulary: StoredVocabulary) -> bool:
 
 
 def _phi3(vocabulary: StoredVocabulary) -> Backend:
-    """The same with a blank before each part of the text that is no special token."""
+    """The same, where parts that begin with a blank get one more."""
     made = _pieces(vocabulary)
     blanks = normalizers.Replace(" ", BLANK)
     front = [normalizers.Prepend(BLANK)] if _has_blank(vocabulary) else []
@@ -186,21 +188,27 @@ def implied_merges(tokens: Sequence[str], ranks: Mapping[str, float]) -> list[tu
 def _add_tokens(
     backend: Backend, vocabulary: StoredVocabulary, special: Iterable[str], strips: bool = False
 ) -> None:
-    """Make tokens be found before a text is split: control tokens, and those of the user.
+    """Make tokens be found before a text is split: control tokens, and those of the user, of
+    which ends of turns count as control tokens.
 
     Args:
         strips: whether control tokens take the blanks behind them, as those of turns in Phi 3 do.
     """
     here = backend.get_vocab()
-    control = dict.fromkeys([*vocabulary.of_type(CONTROL), *special])
-    own = [token for token in vocabulary.of_type(USER_DEFINED) if token not in control]
+    own, turns = vocabulary.of_type(USER_DEFINED), vocabulary.turn_ends()
+    ends = [token for token in own if token in turns]
+    control = dict.fromkeys([*vocabulary.of_type(CONTROL), *special, *ends])
     backend.add_tokens(
         [
             AddedToken(each, normalized=False, special=True, rstrip=strips and each not in KEEPING)
             for each in control
             if each in here
         ]
-        + [AddedToken(each, normalized=False, special=False) for each in own if each in here]
+        + [
+            AddedToken(each, normalized=False, special=False)
+            for each in own
+            if each in here and each not in control
+        ]
     )
 
 

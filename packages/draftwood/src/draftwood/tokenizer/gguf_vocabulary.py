@@ -37,6 +37,15 @@ SPECIAL = {
 }
 """Names of special tokens, and llama.cpp's, the older ones last."""
 
+ENDS_OF_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "<|return|>", "<|call|>", "<eos>")
+"""Control tokens that end a text whatever the file says, as in llama.cpp."""
+
+ENDS_OF_TURNS = (
+    *("<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<turn|>"),
+    *("<end_of_utterance>", "<EOT>", "[EOT]"),
+)
+"""Tokens that end a turn where the chat template writes them; many files do not name their own."""
+
 
 @dataclass(frozen=True)
 class StoredVocabulary:
@@ -60,18 +69,40 @@ class StoredVocabulary:
         """All tokens in the order of their ids."""
         return self.told["tokens"]
 
+    @property
+    def size(self) -> int:
+        """Count of all tokens; 0 for a file that has none."""
+        return len(self.told.get("tokens", ()))
+
     def of_type(self, wanted: int) -> list[str]:
         """Tokens of a type."""
         types = self.told.get("token_type", ())
-        return [token for token, each in zip(self.tokens, types, strict=False) if each == wanted]
+        tokens = self.told.get("tokens", ())
+        return [token for token, each in zip(tokens, types, strict=False) if each == wanted]
 
     def special(self) -> dict[str, str]:
-        """Special tokens by their names."""
+        """Special tokens by their names; ids beyond the vocabulary mean that there is none."""
         found = {
-            name: [self.told[place] for key in keys if (place := f"{key}_token_id") in self.told]
+            name: [
+                id for key in keys if 0 <= (id := self.told.get(f"{key}_token_id", -1)) < self.size
+            ]
             for name, keys in SPECIAL.items()
         }
         return {f"{name}_token": self.tokens[ids[0]] for name, ids in found.items() if ids}
+
+    def ends(self) -> list[int]:
+        """Ids of tokens that end a text, or a turn by the chat template."""
+        ends = {*self.turn_ends(), *ENDS_OF_TEXTS}.intersection(self.of_type(CONTROL))
+        ends |= self.turn_ends().intersection(self.of_type(USER_DEFINED))
+        return [id for id, token in enumerate(self.tokens) if token in ends] if ends else []
+
+    def turn_ends(self) -> set[str]:
+        """Ends of turns that the chat template writes; they need not be tokens."""
+        template = str(self.chat_template or "")
+        found = {each for each in ENDS_OF_TURNS if each in template}
+        if "<|return|>" in template:
+            found.discard("<|end|>")  # in gpt-oss, which ends a message of several with it
+        return found
 
 
 def read_vocabulary(path: Path) -> StoredVocabulary:
