@@ -7,7 +7,10 @@ import pytest
 from test_tools import TOKENIZER, compiler, fits  # noqa: F401  (a fixture)
 
 from draftwood.grammar import Compiler, Tool, ToolChoice
+from draftwood.grammar.compiler import _reason
 from draftwood.grammar.schemas import mended
+
+OPEN, CLOSE = '<tool_call>\n{"name": "f", "arguments": ', "}\n</tool_call>"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,129 @@ def test_bounds_that_may_not_be_reached_are_not(
         assert [each for each in wrong if fits(grammar, f"{before}{each}{behind}")] == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "right", "wrong"),
+    [
+        ({"properties": {"foo": {"type": "integer"}}}, '{"foo": 1}', r'{"\u0066oo": "bar"}'),
+        ({"properties": {"foo": False}}, '{"fo": 1}', r'{"\u0066oo": 1}'),
+        ({"patternProperties": {"^f": False}}, '{"of": 1}', r'{"\u0066oo": 1}'),
+    ],
+)
+def test_names_of_properties_have_one_spelling(
+    compiler: Compiler,  # noqa: F811
+    rule: dict[str, Any],
+    right: str,
+    wrong: str,
+) -> None:
+    schema = {"type": "object", **rule}
+    grammar = compiler.json_schema(schema)
+    assert (fits(grammar, right), fits(grammar, wrong)) == (True, False)
+    of_tool = compiler.tools([Tool("f", "", schema)], ToolChoice("required"))
+    assert of_tool is not None
+    for arguments, fitting in ((right, True), (wrong, False)):
+        assert fits(of_tool, f"{OPEN}{arguments}{CLOSE}") == fitting
+
+
+STEP = {"type": "number", "multipleOf": 1_000_003}
+
+
+def test_schemas_are_mended_wherever_references_lead(compiler: Compiler) -> None:  # noqa: F811
+    for schema in (
+        {"$ref": "#/components/x", "components": {"x": STEP}},
+        {"$ref": "#/x/0", "x": [STEP]},
+        {"$ref": "#/properties/default", "properties": {"default": STEP}},
+    ):
+        with pytest.raises(ValueError, match="too large a step"):
+            compiler.json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/default", "default": STEP},
+        {"$ref": "#/$defs/x/const", "$defs": {"x": {"const": STEP}}},
+        {"$ref": "#/%64efault", "default": STEP},
+        {"$ref": "#/properties", "properties": STEP},
+        {
+            "properties": {
+                "properties": {"properties": STEP},
+                "a": {"$ref": "#" + "/properties" * 3},
+            }
+        },
+    ],
+)
+def test_references_to_what_is_no_schema_are_refused(
+    compiler: Compiler,  # noqa: F811
+    schema: dict[str, Any],
+) -> None:
+    with pytest.raises(ValueError, match="leads to no schema"):
+        compiler.json_schema(schema)
+
+
+def test_schemas_in_lark_are_mended(compiler: Compiler) -> None:  # noqa: F811
+    rules = 'start: "%json {" a b\na: %json {"const": "%json 3"}\n'
+    grammar = compiler.lark(
+        rules + 'b: %json\n{"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}'
+    )
+    assert fits(grammar, '%json {"%json 3"0.1')
+    assert not fits(grammar, '%json {"%json 3"0')
+    with pytest.raises(ValueError, match="too large a step"):
+        compiler.lark(f"start: %json {json.dumps(STEP)}")
+    with pytest.raises(ValueError, match="the Lark grammar cannot be followed"):
+        compiler.lark('start: %json {"type": ')
+
+
+def test_a_schema_has_no_options_for_the_compiler(compiler: Compiler) -> None:  # noqa: F811
+    with pytest.raises(ValueError, match="uniqueItems"):
+        compiler.json_schema({"uniqueItems": True, "x-guidance": {"lenient": True}})
+
+
+@pytest.mark.parametrize("pattern", ["^[[a]]$", "[+--]", "[a&&b]", "[a~~b]", "[[:alpha:]]"])
+def test_patterns_with_sets_of_characters_are_refused(
+    compiler: Compiler,  # noqa: F811
+    pattern: str,
+) -> None:
+    for schema in ({"pattern": pattern}, {"patternProperties": {pattern: {}}}):
+        with pytest.raises(ValueError, match="in a class of characters"):
+            compiler.json_schema(schema)
+    assert call_of(compiler, {"properties": {"a": {"pattern": pattern}}})({"a": "x"})
+
+
+def test_patterns_with_escaped_signs_are_kept(compiler: Compiler) -> None:  # noqa: F811
+    grammar = compiler.json_schema({"type": "string", "pattern": r"^[\[a]\[[~-]--&&$"})
+    assert fits(grammar, '"[[~--&&"')
+
+
+def test_one_of_many_optional_properties_is_refused(compiler: Compiler) -> None:  # noqa: F811
+    names = [f"p{number}" for number in range(41)]
+    whole: dict[str, Any] = {"properties": {name: {"type": "integer"} for name in names}}
+    whole |= {"type": "object", "additionalProperties": False}
+    with pytest.raises(ValueError, match="minProperties 1 with 41 optional properties"):
+        compiler.json_schema({**whole, "minProperties": 1})
+    with pytest.raises(ValueError, match="minProperties 2 with 41 optional properties"):
+        compiler.json_schema({**whole, "required": ["b"], "minProperties": 2})
+    del whole["properties"]["p40"]
+    grammar = compiler.json_schema({**whole, "minProperties": 1})
+    assert fits(grammar, '{"p39": 1}')
+    assert not fits(grammar, "{}")
+    assert call_of(compiler, {**whole, "minProperties": 1})({})
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_the_order_of_keywords_does_not_matter(compiler: Compiler, after: bool) -> None:  # noqa: F811
+    def ordered(**schema: Any) -> Any:
+        return compiler.json_schema(dict([*schema.items()][:: -1 if after else 1]))
+
+    grammar = ordered(additionalProperties=False, anyOf=[{}], patternProperties={"^x": {}})
+    assert (fits(grammar, '{"x": 1}'), fits(grammar, '{"y": 1}')) == (True, False)
+    grammar = ordered(items=[{"type": "integer"}], anyOf=[{}], additionalItems=False)
+    assert (fits(grammar, "[1]"), fits(grammar, "[1, 2]")) == (True, False)
+
+
+def test_reasons_end_before_traces() -> None:
+    assert _reason("panic: too\n many <backtrace>\n 0: <unknown>") == "panic: too many"
+
+
 def test_large_steps_are_refused_before_they_take_all_memory(compiler: Compiler) -> None:  # noqa: F811
     for step in (10**9 + 7, 1000003, 1.000003):
         with pytest.raises(ValueError, match=r"multipleOf .* is too large a step; give at most"):
@@ -58,9 +184,6 @@ def test_what_is_no_schema_stays_as_it_is() -> None:
     assert mended(schema) == schema
     assert mended({"items": {"uniqueItems": False}}) == {"items": {}}
     assert mended(True) is True
-
-
-OPEN, CLOSE = '<tool_call>\n{"name": "f", "arguments": ', "}\n</tool_call>"
 
 
 def call_of(compiler: Compiler, parameters: dict[str, Any], strict: bool = False) -> Any:  # noqa: F811

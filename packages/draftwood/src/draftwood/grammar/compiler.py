@@ -23,6 +23,12 @@ WHITESPACE = r"(\x20|\n[\x20\t]{0,40})"
 """Between the parts of JSON: a blank, or a line break and an indent. Without a bound, small models
 go on with blanks for ever.
 """
+ESCAPES = 'nrbtf\\"'
+"""Letters behind a backslash in JSON. Names of properties are compared as they are written, so
+none may be written in another way, as with ``u``.
+"""
+SPELLING = {"whitespace_pattern": WHITESPACE, "json_allowed_escapes": ESCAPES}
+"""Options for the compiler of schemas."""
 
 ITS_ADVICE = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
 OUR_ADVICE = "Use anyOf, or alternatives that a required constant tells apart"
@@ -59,9 +65,8 @@ class Compiler:
                 which cannot be kept; it says which.
         """
         text = _mended(schema_text(schema))
-        defaults: Any = {"whitespace_pattern": WHITESPACE}
         try:
-            source = _guidance().LLMatcher.grammar_from_json_schema(text, defaults)
+            source = _guidance().LLMatcher.grammar_from_json_schema(text, dict(SPELLING))
         except ValueError as error:  # NaN, half characters
             raise ValueError(f"the JSON schema is no JSON: {error}") from None
         return self._compiled(source, "the JSON schema")
@@ -74,7 +79,8 @@ class Compiler:
         """Compile a grammar in llguidance's dialect of Lark, whose first rule is ``start``."""
         _require_text("a Lark grammar", grammar)
         require_small("the Lark grammar", grammar)
-        return self._compiled(_guidance().LLMatcher.grammar_from_lark(grammar), "the Lark grammar")
+        source = _guidance().LLMatcher.grammar_from_lark(_with_mended_schemas(grammar))
+        return self._compiled(source, "the Lark grammar")
 
     def regex(self, pattern: str) -> Grammar:
         """Compile a regular expression that matches whole texts; it has no look-around."""
@@ -106,7 +112,7 @@ class Compiler:
 
     def _of_tools(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar:
         try:
-            lark = lark_of_tools(tools, choice, WHITESPACE, self._words)
+            lark = lark_of_tools(tools, choice, SPELLING, self._words)
         except RecursionError:
             raise ValueError("the tools' schemas are nested too deeply") from None
         require_small("the tools' schemas", lark)
@@ -116,10 +122,14 @@ class Compiler:
         """A tool whose schema can be followed, without what cannot be kept."""
         if tool.strict:
             return tool
-        ways = (tool.parameters, mended(tool.parameters, True, PATTERNS), {"type": "object"})
-        for parameters in ways:
-            found = replace(tool, parameters=parameters)
+        ways = (
+            lambda: tool.parameters,
+            lambda: mended(tool.parameters, True, PATTERNS),
+            lambda: {"type": "object"},
+        )
+        for way in ways:
             with suppress(ValueError):
+                found = replace(tool, parameters=way())
                 self._of_tools([found], ToolChoice("required"))
                 return found
         return tool
@@ -226,11 +236,28 @@ def _text_of(backend: Any, words: Mapping[str, int]) -> str:
 
 
 def _mended(text: str) -> str:
-    """A schema in JSON as it is compiled."""
+    """A schema in JSON as it is compiled; options for the compiler are none of its keywords."""
     try:
-        return json.dumps(mended(json.loads(text)))
+        told = mended(json.loads(text))
     except RecursionError:
         raise ValueError("the JSON schema is nested too deeply") from None
+    told.pop("x-guidance", None)
+    return json.dumps(told)
+
+
+def _with_mended_schemas(grammar: str) -> str:
+    """A Lark grammar with its JSON schemas as they are compiled."""
+    parts, end = list[str](), 0
+    for found in re.finditer(r"%json\s*", grammar):
+        if found.start() < end:  # in a schema
+            continue
+        try:
+            schema, behind = json.JSONDecoder().raw_decode(grammar, found.end())
+        except (ValueError, RecursionError):  # told by the compiler
+            continue
+        parts += [grammar[end : found.end()], json.dumps(mended(schema))]
+        end = behind
+    return "".join([*parts, grammar[end:]])
 
 
 def _require_text(what: str, text: object) -> None:
@@ -240,5 +267,6 @@ def _require_text(what: str, text: object) -> None:
 
 def _reason(error: str) -> str:
     """Reason that llguidance gives against a grammar, on one line."""
-    told = error.replace("<non-verbose/>", "").replace(ITS_ADVICE, OUR_ADVICE)
+    told, *_ = error.replace("<non-verbose/>", "").split("<backtrace>")
+    told = told.replace(ITS_ADVICE, OUR_ADVICE)
     return " ".join(told.split())[:300] or "no reason given"

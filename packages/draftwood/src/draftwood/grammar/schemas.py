@@ -1,97 +1,167 @@
 """Mend JSON schemas, so that the compiler of grammars keeps all that they ask."""
 
-from collections.abc import Mapping
-from decimal import Decimal
-from math import isfinite
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
+
+from draftwood.grammar.schema_values import meet, steps_are_too_many, with_kept_values
 
 NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Keywords with schemas by name."""
-NESTED = (
-    *("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "not"),
-    *("anyOf", "oneOf", "allOf", "if", "then", "else", "additionalItems", "unevaluatedProperties"),
-)
-"""Keywords with a schema, or a list of them."""
-COUNTS, PATTERNS = ("minProperties", "maxProperties"), ("pattern", "patternProperties", "format")
-MOST_STEPS = 100_000
-"""Largest step of a number, without factors of 2 and 5: a grammar has a state for each remainder.
+"""Keywords with schemas by name. Any other keyword may have a schema, or a list of them."""
+DATA = ("enum", "const", "default", "example", "examples")
+"""Keywords with values that are no schemas."""
+GROUPS = (("patternProperties", "additionalProperties"), ("items", "additionalItems"))
+"""Keywords of which the second asks for what the first leaves open. The compiler reads one without
+the other where a keyword such as ``anyOf`` stands between.
 """
-CLOSE = 1e-9
-"""Distance that stands for none between a number and a bound that it may not reach."""
+COUNTS, PATTERNS = ("minProperties", "maxProperties"), ("pattern", "patternProperties", "format")
+MOST_OPTIONAL = 40
+"""Optional properties of which one must be there: a grammar has an alternative for each."""
+SET_SIGNS = ("[", "&&", "--", "~~")
+"""Signs that join sets in a class of the compiler's expressions, and are characters in others."""
 
 
 def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) -> Any:
     """Write a schema so that it is compiled as it is meant.
 
     Args:
-        lenient: leave out what cannot be kept.
+        lenient: leave out numbers, constants and counts that cannot be kept.
         without: keywords that are left out.
 
     Raises:
         ValueError: for what cannot be kept, unless it is left out.
     """
-    if isinstance(schema, list):
-        return [mended(each, lenient, without) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    found = {}
-    for key, value in schema.items():
-        if key in without or (key == "uniqueItems" and value is False):
-            continue
-        if key in NAMED and isinstance(value, Mapping):
-            value = {name: mended(each, lenient, without) for name, each in value.items()}
-        elif key in NESTED:
-            value = mended(value, lenient, without)
-        found[key] = value
-    if lenient and "properties" in found:
-        found = {key: value for key, value in found.items() if key not in COUNTS}
-    return _with_steps(_with_bounds(found), lenient)
-
-
-def _with_steps(schema: dict[str, Any], lenient: bool) -> dict[str, Any]:
-    step = _number(schema.get("multipleOf"))
-    if step is None or step <= 0:
-        return schema
-    whole = Decimal(str(step)).normalize()
-    size = int(whole.scaleb(-min(0, int(whole.as_tuple().exponent))))
-    for factor in (2, 5):
-        while size % factor == 0:
-            size //= factor
-    if size <= MOST_STEPS:
-        return schema
-    if lenient:
-        return {key: value for key, value in schema.items() if key != "multipleOf"}
-    raise ValueError(
-        f"the JSON schema cannot be followed: multipleOf {step} is too large a step; give at most"
-        f" {MOST_STEPS}, or leave it out"
-    )
-
-
-def _with_bounds(schema: dict[str, Any]) -> dict[str, Any]:
-    """Keep numbers from a whole bound that they may not reach, where the other one is near.
-
-    The compiler takes such a bound itself for one of the numbers.
-    """
-    if schema.get("type") == "integer":
-        return schema
-    low, high = (_number(schema.get(f"exclusive{name}")) for name in ("Minimum", "Maximum"))
-    least, most = (_number(schema.get(name)) for name in ("minimum", "maximum"))
-    below = min((each for each in (most, high) if each is not None), default=None)
-    above = max((each for each in (least, low) if each is not None), default=None)
-    found = dict(schema)
-    if low is not None and below is not None and low >= 0:
-        found["exclusiveMinimum"] = low + _apart(low, below - low)
-    if high is not None and above is not None and high <= 0:
-        found["exclusiveMaximum"] = high - _apart(high, high - above)
+    schemas = [*_schemas_in(schema)]
+    for each in schemas:
+        _require_leads_to_schema(each.get("$ref"))
+    too_many = steps_are_too_many(schemas)
+    if too_many and lenient:
+        without = (*without, "multipleOf")
+    found = _Mending(lenient, frozenset(without), meet(schemas)).of(schema)
+    if too_many and not lenient:
+        raise ValueError(
+            "the JSON schema cannot be followed: its values of multipleOf have too large a common"
+            " multiple; give steps that divide one another, or leave them out"
+        )
     return found
 
 
-def _apart(bound: float, width: float) -> float:
-    """Distance to keep from a bound, of numbers in a range of this width behind it."""
-    return min(CLOSE, width / 1000) if bound % 1 == 0 and 0 < width < 1 else 0
+def _schemas_in(document: Any) -> Iterator[Mapping[str, Any]]:
+    """All that may be a schema in a document, wherever references lead."""
+    waiting = [document]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list | tuple):
+            waiting += each
+        elif isinstance(each, Mapping):
+            yield each
+            for key, value in each.items():
+                waiting += _below(key, value)
 
 
-def _number(value: object) -> float | int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if isfinite(value) else None
+def _below(key: str, value: Any) -> Iterable[Any]:
+    """Schemas and lists of schemas that a keyword has."""
+    if key in DATA:
+        return ()
+    return value.values() if key in NAMED and isinstance(value, Mapping) else (value,)
+
+
+def _require_leads_to_schema(reference: object) -> None:
+    """Raise ValueError for a reference to a place that is not read as a schema."""
+    if not isinstance(reference, str):
+        return
+    place = unquote(reference.partition("#")[2])
+    named = False
+    for key in place.split("/"):
+        if key in DATA and not named:
+            break
+        named = key in NAMED and not named
+    else:
+        if not named:
+            return
+    raise ValueError(
+        f"the JSON schema cannot be followed: the reference {reference[:100]!r} leads to no schema;"
+        " put schemas into $defs"
+    )
+
+
+@dataclass(frozen=True)
+class _Mending:
+    """Mends the schemas of one document.
+
+    Attributes:
+        lenient, without: as in ``mended``.
+        meets: a value may have to fit several of the schemas.
+    """
+
+    lenient: bool
+    without: frozenset[str]
+    meets: bool
+
+    def of(self, schema: Any) -> Any:
+        if isinstance(schema, list | tuple):
+            return [self.of(each) for each in schema]
+        if not isinstance(schema, Mapping):
+            return schema
+        found = {
+            key: self._value(key, value)
+            for key, value in schema.items()
+            if key not in self.without and not (key == "uniqueItems" and value is False)
+        }
+        if self.lenient and "properties" in found:
+            found = {key: value for key, value in found.items() if key not in COUNTS}
+        for pattern in (found.get("pattern"), *_names(found.get("patternProperties"))):
+            _require_plain_classes(pattern)
+        _require_few_alternatives(found)
+        return with_kept_values(_grouped(found), self.lenient, self.meets)
+
+    def _value(self, key: str, value: Any) -> Any:
+        if key in DATA:
+            return value
+        if key in NAMED and isinstance(value, Mapping):
+            return {name: self.of(each) for name, each in value.items()}
+        return self.of(value)
+
+
+def _grouped(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema in which keywords that belong together are neighbours."""
+    for group in GROUPS:
+        if all(key in schema for key in group):
+            apart = {key: schema[key] for key in group}
+            schema = {**{key: schema[key] for key in schema if key not in group}, **apart}
+    return schema
+
+
+def _require_plain_classes(pattern: object) -> None:
+    """Raise ValueError for a pattern with a class of characters that the compiler reads as sets."""
+    if not isinstance(pattern, str):
+        return
+    inside = False
+    for sign in re.findall(r"\\.|&&|--|~~|.", pattern, re.DOTALL):
+        if inside and sign in SET_SIGNS:
+            raise ValueError(
+                f"the JSON schema cannot be followed: the pattern {pattern[:100]!r} has {sign} in a"
+                " class of characters; write a backslash before each of them"
+            )
+        inside = sign == "[" or (inside and sign != "]")
+
+
+def _require_few_alternatives(schema: Mapping[str, Any]) -> None:
+    """Raise ValueError where one of many optional properties must be there, and no others may."""
+    least, names = schema.get("minProperties"), {*_names(schema.get("properties"))}
+    listed = schema.get("required")
+    required = {str(name) for name in listed} if isinstance(listed, list | tuple) else set[str]()
+    if not isinstance(least, int) or schema.get("additionalProperties") is not False:
+        return
+    optional = len(names - required)
+    if least == len(required) + 1 and optional > MOST_OPTIONAL:
+        raise ValueError(
+            f"the JSON schema cannot be followed: minProperties {least} with {optional} optional"
+            f" properties; the most are {MOST_OPTIONAL}"
+        )
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, Mapping) else ()

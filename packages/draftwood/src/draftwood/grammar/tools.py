@@ -68,12 +68,12 @@ class ToolChoice:
 
 
 def lark_of_tools(
-    tools: Sequence[Tool], choice: ToolChoice, whitespace: str, words: Mapping[str, int]
+    tools: Sequence[Tool], choice: ToolChoice, spelling: Mapping[str, str], words: Mapping[str, int]
 ) -> str:
     """The grammar of an answer, in Lark.
 
     Args:
-        whitespace: regular expression of what may stand between parts of the arguments.
+        spelling: options for the compiler of schemas.
         words: tokens that are whole words; where tags are among them, calls that have to be there
             begin with that token, and any call may end with one.
     """
@@ -98,7 +98,7 @@ def lark_of_tools(
     ]
     for name, tool in zip(names, chosen, strict=True):
         begin = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-        guidance = {"whitespace_pattern": whitespace, "lenient": not tool.strict}
+        guidance = {**spelling, "lenient": not tool.strict}
         asked = mended({"type": "object", **tool.parameters}, lenient=not tool.strict)
         schema = {**asked, "x-guidance": guidance}
         lines.append(f"{name}: {json.dumps(begin)} %json {json.dumps(schema)}")
