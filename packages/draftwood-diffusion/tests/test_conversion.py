@@ -30,6 +30,7 @@ from draftwood_diffusion.training.vocabulary import (
     numbers_between,
     whole_vocabulary,
 )
+from draftwood_train.loop import BrokenLossError
 
 MASK = 31
 
@@ -216,6 +217,23 @@ def test_a_stage_that_was_killed_goes_on_as_if_it_was_not(tmp_path: Path) -> Non
     (tmp_path / "part" / "checkpoint.pt").write_bytes(b"torn")
     with pytest.raises(ValueError, match="cannot be read"):
         Conversion(decoder_of(), rows_of(MASK), settings(MASK), tmp_path / "part", True)
+
+
+def test_a_gradient_that_is_no_number_changes_no_weight(tmp_path: Path) -> None:
+    drawn = torch.randint(0, MASK, (40, 24), generator=torch.Generator().manual_seed(0))
+    settings = ConversionSettings(MASK, steps=3, rows=2, blocks=(4,))
+    conversion = Conversion(decoder_of(), TextRows(drawn[:30], drawn[30:]), settings, tmp_path)
+    steps = conversion.state
+    first = next(conversion.decoder.parameters())
+    first.register_hook(lambda gradient: gradient * (torch.inf if steps.step == 2 else 1))
+    with pytest.raises(BrokenLossError) as caught:
+        conversion.run()
+    told = str(caught.value)
+    assert "norm of the gradient is nan at step 3, so training ends" in told.replace("inf", "nan")
+    assert "a lower --learning-rate: with --resume" in told
+    assert "\n" not in told
+    assert all(bool(each.isfinite().all()) for each in conversion.decoder.parameters())
+    assert conversion.state.step == 2
 
 
 def test_settings_and_rows_that_make_no_sense_are_refused(tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ def test_bench_parallel_prices_methods(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     (line,) = (each for each in shown.stdout.splitlines() if each.startswith("top-k,k=4"))
     assert line.split() == ["top-k,k=4", "4.00", "1.71", "0.55", "3.42", "shuffle"]
+    assert "Print a JSON array and nothing else." in run("bench", "parallel", "--help").stdout
     assert "there is no task 'x'" in refused("bench", "parallel", "--tasks", "x")
     assert "'--seed': -1" in refused("bench", "parallel", "--seed", "-1")
     assert "give at most 7 items, or other tasks" in refused("bench", "parallel", "--items", "8")

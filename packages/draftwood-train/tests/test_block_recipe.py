@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from draftwood_methods.heads.dflash import DflashHead
+from draftwood_train.judging import means
 from draftwood_train.packed_frames import drawn
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.dflash import (
@@ -38,7 +39,7 @@ def test_every_slot_learns_its_place() -> None:
     for steps in (0, 80):
         judged = RECIPE.judge(trained(RECIPE, rows, steps), rows, target())
         assert judged.places > 10
-        found.append({name: value / judged.places for name, value in judged.figures.items()})
+        found.append(means(judged))
     before, after = found
     assert before["block_efficiency"] < 1.4
     assert after["block_efficiency"] > 1.5

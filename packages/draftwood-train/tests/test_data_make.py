@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from data_models import data_options, prompt_file, target, texts
+from draftwood.storage.atomic import LOCK
 from draftwood.testing import TableModel
 from draftwood_train.data import make, shards
 from draftwood_train.data.barred import Bars, digest, is_held_out
@@ -52,7 +53,7 @@ def finished(tmp_path_factory, lm) -> tuple[Path, str]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != LOCK}
 
 
 def made(folder: Path, lm, file: str, tokens: int = TOKENS, at_once: int = 4, **chosen):
@@ -247,9 +248,34 @@ def test_a_full_disk_is_one_clear_error(folder, lm, file, monkeypatch):
         OSError, match=r"00001.*the disk is full; free some space and give the same"
     ):
         made(folder, lm, file)
-    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", shards.shard_name(0)]
+    assert set(content(folder)) == {"manifest.json", shards.shard_name(0)}
     monkeypatch.setattr(shards, "save_file", save)
     assert made(folder, lm, file) == whole
+
+
+def test_one_process_writes_a_folder(folder, lm, file):
+    maker = Maker(folder, lm, data_options(file))
+    before = content(folder)
+    with pytest.raises(OSError, match=r"another process writes data into .*data; wait for it"):
+        Maker(folder, lm, data_options(file))
+    assert content(folder) == before
+    whole = maker.run(TOKENS, 4).manifest
+    assert made(folder, lm, file) == whole  # once the first one has ended
+
+
+def test_a_folder_is_free_after_a_refusal(folder, lm, file):
+    whole = made(folder, lm, file)
+    with pytest.raises(ValueError, match="were begun with seed"):
+        Maker(folder, lm, data_options(file, seed=1))
+    assert made(folder, lm, file) == whole
+
+
+def test_folders_of_other_files_are_left_alone(folder, lm, file):
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds other files; name a new folder"):
+        Maker(folder, lm, data_options(file))
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
 def test_prompts_that_run_out_end_the_data(folder, lm, file):

@@ -10,7 +10,18 @@ import torch
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.by_kind import HeadJudge, KindFigures
 from draftwood_train.data.texts import StoredText, TextsInMemory
-from draftwood_train.judging import RANKS, block_efficiency, judged_steps, ranks_of
+from draftwood_train.judging import (
+    NODES,
+    RANKS,
+    best_tree,
+    block_efficiency,
+    judged_steps,
+    means,
+    path_counts,
+    ranks_of,
+    summed,
+)
+from draftwood_train.recipe import Judged
 from draftwood_train.recipes.eagle import EagleRecipe
 from training_cases import STORED, VOCAB, packing, target, texts, trained
 
@@ -26,6 +37,12 @@ def by_force(ranks: list[tuple[int, ...]], nodes: int) -> float:
     return 1 + best / len(ranks)
 
 
+def efficiency(ranks: torch.Tensor, nodes: int) -> float:
+    """Tokens of a step with the best tree for these places."""
+    counts = path_counts(ranks)
+    return block_efficiency(counts, best_tree(counts, nodes), len(ranks))
+
+
 @pytest.mark.parametrize("nodes", [1, 3, 5])
 @pytest.mark.parametrize("seed", range(4))
 def test_it_is_that_of_the_best_of_all_trees(nodes: int, seed: int) -> None:
@@ -33,21 +50,63 @@ def test_it_is_that_of_the_best_of_all_trees(nodes: int, seed: int) -> None:
     ranks = torch.multinomial(torch.tensor([0.5, 0.2, 0, 0, 0.3]), 90, True, generator=drawn)
     ranks = ranks.reshape(30, 3)
     rows = [tuple(row) for row in ranks.tolist()]
-    assert block_efficiency(ranks, nodes) == pytest.approx(by_force(rows, nodes), abs=1e-9)
+    assert efficiency(ranks, nodes) == pytest.approx(by_force(rows, nodes), abs=1e-9)
+    tree = best_tree(path_counts(ranks), nodes)
+    assert all(len(node) == 1 or node[:-1] in tree for node in tree)
 
 
 def test_no_guess_gives_one_token_and_sure_guesses_all() -> None:
-    assert block_efficiency(torch.full((5, 3), RANKS), 8) == 1
-    assert block_efficiency(torch.zeros(5, 3, dtype=torch.long), 8) == 4
-    assert block_efficiency(torch.zeros(5, 3, dtype=torch.long), 2) == 3
+    assert efficiency(torch.full((5, 3), RANKS), 8) == 1
+    assert efficiency(torch.zeros(5, 3, dtype=torch.long), 8) == 4
+    assert efficiency(torch.zeros(5, 3, dtype=torch.long), 2) == 3
 
 
 def test_deep_trees_take_no_more_memory() -> None:
-    assert block_efficiency(torch.full((5, 64), RANKS - 1), 100) == 65
+    assert efficiency(torch.full((5, 64), RANKS - 1), 100) == 65
     ranks = torch.full((4, 40), RANKS - 1)
     ranks[2:, 0] = 0
-    assert block_efficiency(ranks, 2) == 2
-    assert block_efficiency(ranks, 80) == 41
+    assert efficiency(ranks, 2) == 2
+    assert efficiency(ranks, 80) == 41
+
+
+def knowing_nothing(places: int) -> torch.Tensor:
+    """Ranks that say nothing of each other, over four levels."""
+    drawn = torch.Generator().manual_seed(0)
+    chances = torch.tensor([0.1, 0.1, 0.1, 0.1, 0.6])
+    return torch.multinomial(chances, 4 * places, True, generator=drawn).reshape(-1, 4)
+
+
+def test_one_tree_is_chosen_for_all_batches_together() -> None:
+    """Trees chosen batch by batch would make a head look better that knows nothing."""
+    ranks = knowing_nothing(4000)
+    pieces = [
+        Judged(len(each), {"guess_1": 1.0}, {"block_efficiency": path_counts(each)})
+        for each in ranks.split(20)
+    ]
+    found = means(summed(pieces))
+    assert found["block_efficiency"] == pytest.approx(efficiency(ranks, NODES), abs=1e-9)
+    assert found["guess_1"] == 1 / 20
+    apart = sum(means(each)["block_efficiency"] for each in pieces) / len(pieces)
+    assert apart > found["block_efficiency"] + 0.1  # negative control
+
+
+def test_kinds_are_counted_under_the_tree_of_all() -> None:
+    recipe, weights = EagleRecipe(start_from="random"), target()
+    head = trained(recipe, next(packing(texts(9, seed=5)).batches()), 20)
+    judge = HeadJudge(SimpleNamespace(config=head.config, network=head), weights)  # type: ignore[arg-type]
+    parts = {kind: TextsInMemory(texts(5, seed), STORED) for kind, seed in (("a", 6), ("b", 7))}
+    together, counted = judge.kinds(parts), {kind: judge._sums(parts[kind], 64) for kind in parts}
+    tree = best_tree(summed(counted.values()).paths["block_efficiency"])
+    for found in together:
+        own = counted[found.kind]
+        paths = own.paths["block_efficiency"]
+        assert found.block_efficiency == block_efficiency(paths, tree, own.places)
+        (alone,) = judge.kinds({found.kind: parts[found.kind]})
+        assert alone.block_efficiency >= found.block_efficiency
+        assert replace(alone, block_efficiency=found.block_efficiency) == found
+    pooled = judge.kinds({"every": TextsInMemory([*parts["a"], *parts["b"]], STORED)})[0]
+    mean = sum(each.places * each.block_efficiency for each in together) / pooled.places
+    assert pooled.block_efficiency == pytest.approx(mean)
 
 
 def test_ranks_are_places_among_the_guesses() -> None:
@@ -73,7 +132,7 @@ def test_a_drafter_that_knows_the_next_states_is_right_but_for_its_vocabulary() 
     assert judged.figures["overlap"] == pytest.approx(judged.places, rel=1e-3)
     assert judged.figures["kl"] == pytest.approx(0, abs=1e-3)
     wrong = judged_steps([-state for state in states], rows, weights)
-    assert wrong.figures["block_efficiency"] < 0.5 * judged.figures["block_efficiency"]
+    assert means(wrong)["block_efficiency"] < 0.5 * means(judged)["block_efficiency"]
 
 
 def test_a_head_is_judged_by_its_own_output_rows() -> None:
@@ -84,10 +143,10 @@ def test_a_head_is_judged_by_its_own_output_rows() -> None:
     own = EagleHead(replace(plain.config, own_head=len(weights.head))).eval()
     same = {**plain.state_dict(), "lm_head.weight": weights.head}
     own.load_state_dict(same)
-    judged = recipe.judge(plain.eval(), rows, weights).figures
-    assert recipe.judge(own, rows, weights).figures == pytest.approx(judged)
+    judged = means(recipe.judge(plain.eval(), rows, weights))
+    assert means(recipe.judge(own, rows, weights)) == pytest.approx(judged)
     own.load_state_dict({**same, "lm_head.weight": -weights.head})
-    other = recipe.judge(own, rows, weights).figures
+    other = means(recipe.judge(own, rows, weights))
     assert other["block_efficiency"] != judged["block_efficiency"]
     assert other["overlap"] != pytest.approx(judged["overlap"])
 
@@ -100,8 +159,7 @@ def test_what_a_kind_tells_depends_on_no_rows_that_texts_share() -> None:
     every = TextsInMemory(texts(24, seed=6), STORED)
 
     def figures(texts: list[StoredText], row: int) -> KindFigures:
-        found = judge.kind("a", TextsInMemory(texts, STORED), row)
-        assert found is not None
+        (found,) = judge.kinds({"a": TextsInMemory(texts, STORED)}, row)
         return found
 
     others = [
@@ -122,4 +180,4 @@ def test_what_a_kind_tells_depends_on_no_rows_that_texts_share() -> None:
 def test_an_untrained_head_is_judged() -> None:
     recipe, rows = EagleRecipe(start_from="random"), next(packing(texts(9, seed=5)).batches())
     judged = recipe.judge(recipe.build(target()).eval(), rows, target())
-    assert judged.places <= judged.figures["block_efficiency"] < 2 * judged.places
+    assert 1 <= means(judged)["block_efficiency"] < 2

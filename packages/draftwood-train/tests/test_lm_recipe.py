@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from draftwood_train.divergences import DIVERGENCES, divergences
+from draftwood_train.judging import means
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.lm import LmRecipe
 from training_cases import packing, target, texts, trained
@@ -20,7 +21,7 @@ def test_it_learns_what_follows(loss: str) -> None:
     recipe = LmRecipe(loss_name=loss, start_from="random")  # type: ignore[arg-type]
     rows, own = some_rows(), target()
     new, old = trained(recipe, rows, 40), trained(recipe, rows, 0)
-    after, before = (recipe.judge(each, rows, own).figures for each in (new, old))
+    after, before = (means(recipe.judge(each, rows, own)) for each in (new, old))
     assert after["overlap"] > 1.5 * before["overlap"]
     assert after["block_efficiency"] > before["block_efficiency"]
 

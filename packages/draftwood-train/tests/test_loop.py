@@ -14,8 +14,12 @@ import torch
 from draftwood_train.checkpoints import Checkpoint
 from draftwood_train.flatness import EVERY, entropy, flattest
 from draftwood_train.loop import BrokenLossError, Trainer, TrainingSettings
-from draftwood_train.optimisers import Optimisers, Rates
+from draftwood_train.optimisers import EMBEDDING_LIKE, Optimisers, Rates, is_matrix
+from draftwood_train.plan import bytes_on_disk
+from draftwood_train.recipe import DrafterRecipe
+from draftwood_train.recipes.ctc import CtcRecipe
 from draftwood_train.recipes.eagle import EagleRecipe
+from draftwood_train.recipes.specdec import SpecdecRecipe
 from training_cases import LAYERS, packing, target, texts
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -202,6 +206,35 @@ def test_matrices_and_the_rest_have_optimisers_of_their_own() -> None:
     muon, adamw = (part["param_groups"][0]["params"] for part in optimisers.state_dict())
     assert len(muon) == sum(each.dim() == 2 for each in head.parameters())
     assert len(adamw) == sum(each.dim() == 1 for each in head.parameters())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "table"),
+    [(CtcRecipe(start_from="random"), "frame_bias"), (SpecdecRecipe(), "queries")],
+    ids=["ctc", "specdec"],
+)
+def test_tables_of_vectors_are_no_matrices(recipe: DrafterRecipe, table: str) -> None:
+    parameters = dict(recipe.build(target()).named_parameters())
+    assert parameters[table].dim() == 2
+    assert not is_matrix(table, parameters[table])
+    tables = [n for n, each in parameters.items() if each.dim() == 2 and not is_matrix(n, each)]
+    assert all(any(part in name for part in EMBEDDING_LIKE) for name in tables)
+    assert any(is_matrix(*each) for each in parameters.items())
+
+
+@pytest.mark.parametrize("average", [0.0, 0.5])
+def test_the_disk_is_asked_for_what_two_checkpoints_take(average: float, tmp_path: Path) -> None:
+    """A checkpoint is written beside the one before it."""
+    settings = replace(SETTINGS, average=average)
+    run = trainer(tmp_path, settings)
+    run.run()
+    kept = Checkpoint.read(tmp_path)
+    states = [own for part in kept.optimisers for own in part["state"].values()]
+    moments = [each for own in states for each in own.values() if each.dim()]
+    weights = [*kept.head.values(), *kept.best_head.values(), *kept.averaged.values()]
+    size = sum(each.nbytes for each in [*weights, *moments])
+    head = 2 * sum(each.numel() for each in run.head.parameters())
+    assert bytes_on_disk(run.head, settings) == 2 * size + head
 
 
 def test_a_head_may_be_narrower_than_its_target() -> None:

@@ -15,6 +15,7 @@ from draftwood.native.formats import HeadSizes
 from draftwood.testing import tiny_llama
 from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.frozen_layers import has_beginning
+from draftwood_train.judging import means
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import PackedRows, TargetWeights
 from draftwood_train.recipes.masked import MaskedRecipe, mask_states
@@ -107,9 +108,10 @@ def test_every_place_is_learnt_and_the_target_stays() -> None:
     learnt(head, RECIPE, rows, 150, own)
     after = RECIPE.judge(head, rows, own)
     assert after.places == before.places > 5
+    gains = {name: value - means(before)[name] for name, value in means(after).items()}
     for name in ("guess_1", "guess_2", "block_efficiency"):
-        assert after.figures[name] > before.figures[name] + 0.2 * after.places, name
-    assert after.figures["overlap"] > before.figures["overlap"] + 0.1 * after.places
+        assert gains[name] > 0.2, name
+    assert gains["overlap"] > 0.1
     for layer, old in zip(own.last_layers, kept, strict=True):
         assert all(torch.equal(layer[name], each) for name, each in old.items())
 

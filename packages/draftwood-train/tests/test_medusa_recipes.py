@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from draftwood_torch.heads.medusa import MedusaHead
+from draftwood_train.judging import means
 from draftwood_train.medusa_heads import MedusaHeads, level_states
 from draftwood_train.recipe import Judged, PackedRows
 from draftwood_train.recipes.hydra import HydraRecipe
@@ -27,7 +28,7 @@ def some_rows(seed: int = 0) -> PackedRows:
 def judged(recipe: MedusaHeads, head: MedusaHead, rows: PackedRows) -> dict[str, float]:
     found: Judged = recipe.judge(head, rows, target())
     assert found.places > 10
-    return {name: value / found.places for name, value in found.figures.items()}
+    return means(found)
 
 
 @pytest.mark.parametrize("name", RECIPES)

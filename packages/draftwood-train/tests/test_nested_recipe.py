@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from draftwood_train.judging import means
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.s2d import S2dRecipe, nested_states
 from training_cases import packing, target, texts, trained
@@ -17,11 +18,12 @@ def some_rows() -> PackedRows:
 def test_every_size_learns() -> None:
     recipe, rows, own = S2dRecipe(sizes=2), some_rows(), target()
     heads = (trained(recipe, rows, steps) for steps in (40, 0))
-    after, before = (recipe.judge(each, rows, own) for each in heads)
-    assert after.places == before.places > 10
+    judged = [recipe.judge(each, rows, own) for each in heads]
+    assert judged[0].places == judged[1].places > 10
+    after, before = map(means, judged)
     for size in ("size_1", "size_2", "block_efficiency"):
-        assert after.figures[size] > 1.3 * before.figures[size]
-    assert after.figures["size_2"] == after.figures["block_efficiency"]
+        assert after[size] > 1.3 * before[size]
+    assert after["size_2"] == after["block_efficiency"]
     _, figures = recipe.loss(trained(recipe, rows, 0), rows, own, 0.0)
     assert set(figures) == {"overlap_size_1", "overlap_size_2"}
 

@@ -144,6 +144,11 @@ def test_an_output_head_of_its_own_is_kept(target: LeanModel, tmp_path: Path) ->
             {"eagle_aux_hidden_state_layer_ids": [1, 3, 40]},
             r"layers \[1, 3, 40\] of a target of 6",
         ),
+        (
+            {},
+            {"eagle_aux_hidden_state_layer_ids": [1, 3, 6]},
+            r"layers \[1, 3, 6\] of a target of 6",
+        ),
         ({}, {"eagle_aux_hidden_state_layer_ids": "one"}, "reads of EagleConfig cannot be 'one'"),
         (
             {},
@@ -170,6 +175,11 @@ def test_other_heads_are_refused(
         ("num_attention_heads", 0, "config.json cannot be used"),
         ("rope_theta", "far", "rope_theta of HeadSizes cannot be 'far'"),
         ("num_hidden_layers", 10**9, "cannot be used: 1000000000 layers"),
+        ("rope_parameters", {"type": "linear", "factor": 4.0}, "scaled rotary embeddings"),
+        ("rope_parameters", {"rope_type": "linear", "factor": 4.0}, "scaled rotary embeddings"),
+        ("rope_parameters", {"partial_rotary_factor": 0.5}, "partial rotary embeddings"),
+        ("partial_rotary_factor", 0.5, "partial rotary embeddings"),
+        ("rope_parameters", {"mrope_section": [1, 1, 2]}, "embeddings of several positions"),
     ],
 )
 def test_a_layer_of_damaged_settings_is_refused(

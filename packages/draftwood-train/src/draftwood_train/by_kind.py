@@ -1,7 +1,7 @@
 """Judge a trained head on held-out texts, kind by kind of task."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from draftwood_train.data.dataset import Dataset, Texts
 from draftwood_train.data.jobs import OWN
 from draftwood_train.data.manifest import Manifest
 from draftwood_train.data.texts import StoredText, TextsInMemory
+from draftwood_train.judging import best_trees, means, summed
 from draftwood_train.loop import on_device
 from draftwood_train.packing import RowPacking
-from draftwood_train.recipe import DrafterRecipe, Judged, TargetWeights
+from draftwood_train.recipe import DrafterRecipe, Judged, TargetWeights, TreePath
 from draftwood_train.registry import recipe_class
 from draftwood_train.target import layers_of, target_weights
 
@@ -31,13 +32,16 @@ COUNTS, NOT_TOLD = ("texts", "places"), "-"
 class KindFigures:
     """Figures of a head on the held-out texts of a kind, every level fed with the true tokens.
 
+    Kinds that are judged together share one tree, so that they differ by their texts alone.
+
     Attributes:
         texts: that were judged.
         places: of their greedy answers, or of all where none is greedy.
         depth_1, depth_2, depth_3: share of places at which the likeliest token of that depth is
             right; None where the head's recipe does not tell it.
         overlap: with the target's distribution at temperature 1, at depth 1.
-        block_efficiency: tokens of a step with the best tree of 8 nodes for all places.
+        block_efficiency: tokens of a step with the tree of 8 nodes that is the best one for all
+            kinds together; one that the recipe fits to each place where it judges so.
     """
 
     kind: str
@@ -50,12 +54,14 @@ class KindFigures:
     block_efficiency: float
 
     @classmethod
-    def of(cls, kind: str, texts: int, places: int, figures: Mapping[str, float]) -> "KindFigures":
-        known = {name: value / places for name, value in figures.items()}
+    def of(
+        cls, kind: str, texts: int, judged: Judged, trees: Mapping[str, Collection[TreePath]]
+    ) -> "KindFigures":
+        known = means(judged, trees)
         return cls(
             kind,
             texts,
-            places,
+            judged.places,
             depth_1=known.get("guess_1", known.get("first_guess")),
             depth_2=known.get("guess_2"),
             depth_3=known.get("guess_3"),
@@ -108,10 +114,10 @@ class HeadJudge:
         weights = target_weights(model, name, trained.draft_tokens, newest)
         return cls(trained, on_device(weights, torch.device("cpu"), torch.float32))
 
-    def kind(
-        self, kind: str, texts: Texts | TextsInMemory, row: int = PLACES
-    ) -> KindFigures | None:
-        """Figures of all texts together; None where no answer is long enough to judge by.
+    def kinds(
+        self, kinds: Mapping[str, Texts | TextsInMemory], row: int = PLACES
+    ) -> list[KindFigures]:
+        """Figures of each kind of texts, without those whose answers are too short to judge by.
 
         Greedy answers tell which tokens are right, drawn ones where there are no others. The
         overlap is that of all.
@@ -119,33 +125,36 @@ class HeadJudge:
         Args:
             row: places of a row that texts share.
         """
+        found = {kind: self._sums(texts, row) for kind, texts in kinds.items()}
+        trees = best_trees(summed(found.values()))
+        return [
+            KindFigures.of(kind, len(kinds[kind]), judged, trees)
+            for kind, judged in found.items()
+            if judged.places
+        ]
+
+    def _sums(self, texts: Texts | TextsInMemory, row: int) -> Judged:
+        """Counts over the places of texts of a kind."""
         greedy = frozenset(number for number, told in enumerate(texts.are_greedy) if told)
         drawn = frozenset(range(len(texts))) - greedy
-        sums = [self._sums(texts, row, only) for only in (greedy, drawn) if only]
-        known = [(places, figures) for places, figures in sums if places]
+        sums = [summed(self._rows(texts, row, only)) for only in (greedy, drawn) if only]
+        known = [each for each in sums if each.places]
         if not known:
-            return None
-        overlap = sum(figures.get("overlap", 0.0) for _, figures in known)
-        (places, figures), every = known[0], sum(places for places, _ in known)
+            return Judged(0, {})
+        own, every = known[0], summed(known)
+        figures = dict(own.figures)
         if "overlap" in figures:
-            figures["overlap"] = overlap / every * places
-        return KindFigures.of(kind, len(texts), places, figures)
-
-    def _sums(
-        self, texts: Texts | TextsInMemory, row: int, only: frozenset[int]
-    ) -> tuple[int, dict[str, float]]:
-        """Number of places and sums of figures over them, of the texts of these numbers."""
-        places, sums = 0, dict[str, float]()
-        for each in self._rows(texts, row, only):
-            places += each.places
-            for name, value in each.figures.items():
-                sums[name] = sums.get(name, 0.0) + value
-        return places, sums
+            figures["overlap"] = every.figures["overlap"] / every.places * own.places
+        return replace(own, figures=figures)
 
     def text(self, text: StoredText, layers: tuple[int, ...]) -> KindFigures | None:
-        """Figures of one text alone; ``layers`` are those whose inputs its states are."""
-        alone = TextsInMemory([text], layers)
-        return self.kind(text.kind or text.source, alone, min(len(text.tokens), PLACES))
+        """Figures of one text alone, the tree being the best one for it.
+
+        Args:
+            layers: whose inputs its states are.
+        """
+        alone = {text.kind or text.source: TextsInMemory([text], layers)}
+        return next(iter(self.kinds(alone, min(len(text.tokens), PLACES))), None)
 
     def _rows(
         self, texts: Texts | TextsInMemory, row: int, only: frozenset[int]
@@ -196,8 +205,7 @@ def judged(judge: HeadJudge, held_out: Texts, most: int) -> list[KindFigures]:
         ValueError: where no answer is long enough to judge by.
     """
     kinds = sorted(set(held_out.kinds))
-    found = [judge.kind(kind, held_out.of_kind(kind)[:most]) for kind in kinds]
-    known = [each for each in found if each is not None]
+    known = judge.kinds({kind: held_out.of_kind(kind)[:most] for kind in kinds})
     if not known:
         raise ValueError("the data hold no held-out texts with an answer long enough to judge by")
     return [*known, mean_of(known)]

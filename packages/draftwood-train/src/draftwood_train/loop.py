@@ -10,12 +10,13 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
 from draftwood_train.durations import duration
 from draftwood_train.interrupts import uninterrupted
+from draftwood_train.judging import means, summed
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.packing import RowPacking, moved
 from draftwood_train.precision import fast_precision
@@ -102,7 +103,13 @@ class Outcome:
 
 
 class BrokenLossError(ValueError):
-    """The loss is NaN or infinite."""
+    """The loss, or the norm of its gradient, is NaN or infinite."""
+
+
+def require_finite(what: str, value: float, steps: int) -> None:
+    """Raise BrokenLossError for a value that is NaN or infinite, after so many good steps."""
+    if not math.isfinite(value):
+        raise BrokenLossError(f"{what} is {value} at step {steps + 1}, so training ends")
 
 
 class Trainer:
@@ -229,8 +236,7 @@ class Trainer:
             with self._accelerator.autocast():
                 loss, told = self.recipe.loss(self.head, rows, self.target, progress)
             value = float(loss.detach())
-            if not math.isfinite(value):
-                raise self._broken(f"the loss is {value}")
+            require_finite("the loss", value, state.step)
             (loss / count).backward()
             for name, figure in {"loss": value, **told}.items():
                 figures[name] = figures.get(name, 0.0) + figure / count
@@ -240,8 +246,7 @@ class Trainer:
             mean: Any = self._accelerator.reduce(own, "mean")
             parameter.grad = mean
         figures["gradient"] = self.optimisers.clip(self.settings.clip)
-        if not math.isfinite(figures["gradient"]):
-            raise self._broken(f"the norm of the gradient is {figures['gradient']}")
+        require_finite("the norm of the gradient", figures["gradient"], state.step)
         figures["rate"] = self.optimisers.step(state.step, progress)
         state.step += 1
         state.tokens += int(self._summed(tokens))
@@ -250,9 +255,6 @@ class Trainer:
         if self._log is not None:
             self._log.write("train", figures, state)
         return figures
-
-    def _broken(self, what: str) -> BrokenLossError:
-        return BrokenLossError(f"{what} at step {self.state.step + 1}, so training ends")
 
     def _judge_once(self) -> None:
         """Evaluate unless that was done after this step."""
@@ -281,24 +283,22 @@ class Trainer:
         """Mean figures over the held-out places."""
         rows = [row for batch in self._held_out.plan(0) for row in batch]
         rows = rows[: self.settings.judge_rows]
-        places, sums = 0, dict[str, float]()
+        parts = []
         self.head.eval()
         for start in range(0, len(rows), self._held_out.rows):
             batch = moved(
                 self._held_out.packed(rows[start : start + self._held_out.rows]), self._device
             )
             with torch.no_grad(), self._accelerator.autocast():
-                judged = self.recipe.judge(self.head, batch, self.target)
-            places += judged.places
-            for name, value in judged.figures.items():
-                sums[name] = sums.get(name, 0.0) + value
+                parts.append(self.recipe.judge(self.head, batch, self.target))
         self.head.train()
-        if not places:
+        judged = summed(parts)
+        if not judged.places:
             raise ValueError(
                 "the held-out texts have no answer long enough to judge by; make more data: give"
                 " 'draftwood train data' more --tokens"
             )
-        return {name: value / places for name, value in sums.items()}
+        return means(judged)
 
     def _remember(self, figures: Mapping[str, float]) -> None:
         """Keep figures, and the weights that had them where they are the best."""
@@ -379,11 +379,19 @@ class _Log:
 
 
 def on_device(target: TargetWeights, device: torch.device, dtype: torch.dtype) -> TargetWeights:
-    """The target's ends where training needs them, the rows of its head in the type of products."""
+    """The target's weights where training needs them, matrices in the type of products."""
+
+    def placed(weight: Tensor) -> Tensor:
+        return weight.to(device, dtype) if weight.dim() > 1 else weight.to(device)
+
     return replace(
         target,
-        embedding=target.embedding.to(device, dtype),
-        head=target.head.to(device, dtype),
+        embedding=placed(target.embedding),
+        head=placed(target.head),
         draft_tokens=target.draft_tokens.to(device),
         draft_index=target.draft_index.to(device),
+        last_layers=[
+            {name: placed(each) for name, each in layer.items()} for layer in target.last_layers
+        ],
+        final_norm=None if target.final_norm is None else placed(target.final_norm),
     )

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
-EMBEDDING_LIKE = ("embedding", "frames", "lm_head", "blank")
+EMBEDDING_LIKE = ("embedding", "frame_bias", "lm_head", "blank", "queries")
 """Parts of a parameter's name that tell a table of vectors from the matrix of a layer."""
 
 
@@ -44,8 +44,8 @@ class Optimisers:
     def __init__(self, head: nn.Module, rates: Rates) -> None:
         self.rates = rates
         learns = [(name, each) for name, each in head.named_parameters() if each.requires_grad]
-        matrices = [each for name, each in learns if _is_matrix(name, each)]
-        others = [each for name, each in learns if not _is_matrix(name, each)]
+        matrices = [each for name, each in learns if is_matrix(name, each)]
+        others = [each for name, each in learns if not is_matrix(name, each)]
         self.parameters = matrices + others
         self._parts: list[tuple[Optimizer, float]] = []
         if matrices:
@@ -83,5 +83,6 @@ class Optimisers:
             optimiser.load_state_dict(state)
 
 
-def _is_matrix(name: str, parameter: nn.Parameter) -> bool:
+def is_matrix(name: str, parameter: nn.Parameter) -> bool:
+    """True for the matrix of a layer, which Muon updates; AdamW updates the others."""
     return parameter.dim() == 2 and not any(part in name for part in EMBEDDING_LIKE)

@@ -1,7 +1,12 @@
 """Places that trainings write their models and checkpoints to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from draftwood.storage.atomic import hold
+from draftwood.storage.ranks import rank
+from draftwood_train.data.shards import explain_errors
 
 
 def require_output(
@@ -25,6 +30,28 @@ def require_output(
         raise ValueError(f"{folder} holds something else than {what}; name another folder")
     if not goes_on:
         raise ValueError(f"there is {what} in {folder} already; name a new folder, or delete it")
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other trainings from a folder of checkpoints, which is made where it is missing.
+
+    Of the processes of one training the first one holds it.
+
+    Raises:
+        OSError: where another training goes on there, or the disk refuses.
+    """
+    if rank():
+        yield
+        return
+    taken = OSError(f"another process trains in {folder}; wait for it, or name another output")
+    with explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = hold(folder, taken)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def require_resumed(folder: Path, begun: bool, resume: bool) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from draftwood_train.disk import require_room
 from draftwood_train.durations import duration
 from draftwood_train.loop import TrainingSettings
+from draftwood_train.optimisers import is_matrix
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 
 SHARE = 0.6
@@ -30,7 +31,7 @@ class TrainingPlan:
         recomputes: whether the target runs again for its states.
         rate: tokens a second, as a product that was timed lets expect.
         tokens: that will be read; texts are read again where the data have fewer.
-        bytes: on disk at the end, checkpoint and head together.
+        bytes: on disk at most: a checkpoint, the next one beside it, and the head.
     """
 
     data: int
@@ -51,8 +52,8 @@ class TrainingPlan:
         )
 
     def require_room(self, folder: Path) -> None:
-        """Raise OSError where the disk of a folder has no room for checkpoint and head."""
-        require_room(folder, self.bytes, "checkpoint and head")
+        """Raise OSError where the disk of a folder has no room for checkpoints and head."""
+        require_room(folder, self.bytes, "two checkpoints and the head")
 
 
 def tokens_per_second(
@@ -88,9 +89,19 @@ def _products_per_second(head: torch.Tensor, halves: bool) -> float:
 
 
 def bytes_on_disk(head: nn.Module, settings: TrainingSettings) -> int:
-    """Bytes of a checkpoint (weights, the best ones, optimisers, average) and of the head."""
+    """Bytes of two checkpoints (weights, the best ones, optimisers, average) and of the head.
+
+    A checkpoint is written beside the one that it replaces. Muon keeps a number for each weight,
+    AdamW two.
+    """
     weights = sum(each.numel() for each in head.parameters())
-    return weights * (4 * (4 if settings.average else 3) + 2)
+    checkpoint = 4 * weights * (3 if settings.average else 2)
+    checkpoint += sum(
+        (4 if is_matrix(name, each) else 8) * each.numel()
+        for name, each in head.named_parameters()
+        if each.requires_grad
+    )
+    return 2 * checkpoint + 2 * weights
 
 
 def planned_tokens(settings: TrainingSettings, rate: float) -> float:

@@ -1,13 +1,16 @@
 """Protocol between the loop and a recipe."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from draftwood.native.formats import HeadSizes
+
+TreePath = tuple[int, ...]
+"""A node of a tree: its rank among its parent's children, after those of the nodes above it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +21,14 @@ class TargetWeights:
         layers: decoder layers.
         sizes: of these.
         embedding: input embedding of each token.
-        head: rows of the output head of the draft vocabulary.
+        head: rows of the output head of the draft vocabulary, times the factor of its logits.
         draft_tokens: the draft vocabulary: ids in the target's, ascending.
         draft_index: place in the draft vocabulary of each token, -1 where it is not part of it.
         last_layers: weights of its last decoder layers by their names in Transformers, to start
             from, or of all of them for a recipe that says ``runs_target``; empty if unknown.
         final_norm: weight of the norm before its output head; None where it has none.
+        other_keys: of these layers, what their keys have that rotated, biased and normed products
+            have not; None for nothing.
     """
 
     layers: int
@@ -34,6 +39,7 @@ class TargetWeights:
     draft_index: Int[Tensor, " vocab"]
     last_layers: Sequence[Mapping[str, Tensor]] = ()
     final_norm: Float[Tensor, " dim"] | None = None
+    other_keys: Sequence[str | None] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +73,16 @@ class Judged:
 
     Attributes:
         places: number of judged places.
-        figures: sums over these places, by name; ``block_efficiency`` is among them: tokens that a
-            step is expected to emit there, with the recipe's usual tree.
+        figures: sums over these places, by name.
+        paths: by name of a figure, the places at which each node of a tree is true: from all of
+            them follow the tokens that a step emits with the best tree.
+
+    ``block_efficiency`` is among one or the other: tokens that a step is expected to emit there.
     """
 
     places: int
     figures: Mapping[str, float]
+    paths: Mapping[str, Mapping[TreePath, int]] = field(default_factory=dict)
 
 
 class DrafterRecipe(Protocol):

@@ -21,7 +21,7 @@ from draftwood_train.data.manifest import Manifest
 from draftwood_train.flatness import flattest
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
-from draftwood_train.places import require_resumed
+from draftwood_train.places import alone_in, require_resumed
 from draftwood_train.plan import TrainingPlan, bytes_on_disk, planned_tokens, tokens_per_second
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 from draftwood_train.target import layers_of, target_weights
@@ -87,7 +87,8 @@ class Training:
         Raises:
             BrokenLossError: if the loss is NaN or infinite; the best drafter until then is stored
                 where steps had made it better.
-            OSError: for an output folder that cannot be written.
+            OSError: for an output folder that cannot be written, or in which another training goes
+                on.
         """
         self._require_place()
         self._require_answers()
@@ -96,6 +97,22 @@ class Training:
         tokens = self._draft_tokens(start)
         plan = self.plan(tokens)
         plan.require_room(self.folder)
+        with alone_in(self.folder):
+            require_resumed(self.folder, self._begun, self.resume)  # by who had it until now
+            return self._trained(start, tokens, plan, say)
+
+    @property
+    def _begun(self) -> bool:
+        return (self.folder / NAME).is_file()
+
+    def _trained(
+        self,
+        start: TrainedHead | None,
+        tokens: Tensor,
+        plan: TrainingPlan,
+        say: Callable[[str], None],
+    ) -> Outcome:
+        """Train in a folder that is this training's own, and store the best drafter."""
         trainer = self._trainer(start, tokens, say)
         say(str(plan))
         if start is not None and not self._is_of(start):
@@ -126,10 +143,9 @@ class Training:
     def _require_place(self) -> None:
         """Refuse an output folder that is taken, before a target is loaded."""
         folders.require_place(self.output)
-        begun = (self.folder / NAME).is_file()
-        require_resumed(self.folder, begun, self.resume)
+        require_resumed(self.folder, self._begun, self.resume)
         goes_on = self.start is not None and self.start.resolve() == self.output.resolve()
-        if not begun and not goes_on and folders.is_drafter(self.output):
+        if not self._begun and not goes_on and folders.is_drafter(self.output):
             raise ValueError(
                 f"there is a drafter in {self.output} already; name a new folder, delete it, or go"
                 f" on from it with --from {self.output}"
@@ -201,7 +217,7 @@ class Training:
             settings,
             self.folder,
             None if start is None else self._learning(start, target),
-            self.resume and (self.folder / NAME).is_file(),
+            self.resume and self._begun,
             say,
             self._inputs(start, tokens),
         )

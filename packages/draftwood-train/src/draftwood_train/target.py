@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from draftwood.loading.weights import decoder_of
+from draftwood.models.decoder import Decoder, Layer
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.native.formats import HeadSizes
@@ -23,7 +24,13 @@ MATRICES = {
     "up": "mlp.up_proj",
     "down": "mlp.down_proj",
 }
-NORMS = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+NORMS = {
+    "attention_norm": "input_layernorm",
+    "key_norm": "self_attn.k_norm",
+    "mlp_norm": "post_attention_layernorm",
+}
+BIASED = ("key", "value")
+"""Matrices whose biases are known too."""
 NEWEST = 3
 """Layers of a target from which a drafter may start."""
 
@@ -44,14 +51,16 @@ def target_weights(
         newest: layers; None for all.
 
     Raises:
-        ValueError: for a model without this ability, or whose layers have another shape.
+        ValueError: for a model without this ability, whose layers have another shape, or whose
+            output head does more than multiply and scale.
     """
     require_ability(model, "embeddings_and_head", "training a drafter")
     weights, decoder = model.embeddings_and_head.weights(), decoder_of(name, CANNOT)
+    _require_plain_head(decoder, name)
     draft_tokens = torch.as_tensor(draft_tokens)
     index = torch.full((model.vocab_size,), -1)
     index[draft_tokens] = torch.arange(len(draft_tokens))
-    sizes = decoder.sizes
+    sizes, last = decoder.sizes, decoder.layers[-(newest or len(decoder.layers)) :]
     return TargetWeights(
         layers=model.layers,
         sizes=HeadSizes(
@@ -64,10 +73,11 @@ def target_weights(
             epsilon=_rounded(sizes.epsilon),
         ),
         embedding=_tensor(model, weights.embedding) * decoder.scales.embedding,
-        head=_tensor(model, weights.head)[draft_tokens].contiguous(),
+        head=_tensor(model, weights.head)[draft_tokens] * decoder.scales.logits,
         draft_tokens=draft_tokens,
         draft_index=index,
-        last_layers=_last_layers(decoder.layers[-(newest or len(decoder.layers)) :]),
+        last_layers=_last_layers(last),
+        other_keys=[_other_keys(decoder, layer) for layer in last],
         final_norm=as_tensor(decoder.norm.weight).float(),
     )
 
@@ -90,6 +100,36 @@ def _rounded(number: float) -> float:
     return float(f"{number:.5g}")
 
 
+def _require_plain_head(decoder: Decoder, name: str) -> None:
+    """Raise ValueError for an output head that adds a bias or caps logits.
+
+    Drafters share its rows alone.
+    """
+    does = "adds a bias to" if decoder.lm_head.bias is not None else "caps"
+    if decoder.lm_head.bias is not None or decoder.scales.logit_cap is not None:
+        raise ValueError(
+            f"{CANNOT} {name}: its output head {does} logits, and drafters have its weights alone;"
+            " take a method without a trained drafter, such as --method lookup"
+        )
+
+
+def _other_keys(decoder: Decoder, layer: Layer) -> str | None:
+    """Say what a layer's keys have that those of LongSpec's training have not; None for nothing."""
+    sizes = decoder.sizes
+    if sizes.is_layer_norm:
+        return "norms that take off the mean"
+    if layer.key_norm is not None and sizes.norms_whole_vectors:
+        return "norms across all heads"
+    if layer.rotary is None:
+        return "no rotary embedding"
+    rotary = decoder.rotaries[layer.rotary]
+    found = as_tensor(rotary.frequencies).double().cpu()
+    powers = torch.arange(0, sizes.head_dim, 2).double() / sizes.head_dim
+    plain = _theta(decoder.rotaries[0].frequencies) ** -powers
+    is_plain = len(found) == len(plain) and torch.allclose(found, plain, rtol=1e-3, atol=0)
+    return None if is_plain and rotary.scale == 1 else "rotary embeddings of another form"
+
+
 def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
     """The weights of the last layers by their names in Transformers, without those they lack."""
     found: list[Mapping[str, Tensor]] = []
@@ -98,5 +138,8 @@ def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
         norms = {name: getattr(layer, own) for own, name in NORMS.items()}
         weights = {name: part.floats for name, part in matrices.items() if part is not None}
         weights |= {name: part.weight for name, part in norms.items() if part is not None}
-        found.append({f"{name}.weight": as_tensor(each).float() for name, each in weights.items()})
+        named = {f"{name}.weight": each for name, each in weights.items()}
+        biases = {f"{MATRICES[own]}.bias": getattr(layer, own).bias for own in BIASED}
+        named |= {name: each for name, each in biases.items() if each is not None}
+        found.append({name: as_tensor(each).float() for name, each in named.items()})
     return found

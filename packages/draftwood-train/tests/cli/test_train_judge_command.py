@@ -36,6 +36,7 @@ def folder(deep: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_kind_has_its_figures_and_there_is_a_mean(folder: Path) -> None:
     result = run("train", "judge", str(folder / "head"), str(folder / "data"), "--json")
     assert result.exit_code == 0, result.output
+    assert "Print a JSON array and nothing else." in run("train", "judge", "--help").stdout
     rows = {row["kind"]: row for row in json.loads(result.stdout)}
     kinds = [str(folder / f"{name}.jsonl") for name in ("sums", "tales")]
     assert list(rows) == [*kinds, MEAN]

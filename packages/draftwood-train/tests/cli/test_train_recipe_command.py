@@ -1,4 +1,5 @@
 import json
+import math
 import shutil
 import warnings
 from pathlib import Path
@@ -13,7 +14,8 @@ from data_by_command import SMALL, written
 from draftwood.heads.folder import load
 from draftwood.testing import tiny_llama
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
-from draftwood_train.loop import Trainer
+from draftwood_train.loop import Trainer, require_finite
+from draftwood_train.places import alone_in
 from gguf_writing import TOKENS, write_gguf
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -112,7 +114,7 @@ def test_a_broken_loss_says_how_to_go_on(
 
     def breaking(trainer: Trainer, batches: object, progress: float) -> dict[str, float]:
         if trainer.state.step + 1 == broken:
-            raise trainer._broken("the loss is nan")
+            require_finite("the loss", math.nan, trainer.state.step)
         return step(trainer, batches, progress)
 
     monkeypatch.setattr(Trainer, "_step", breaking)
@@ -226,6 +228,27 @@ def test_no_option_of_a_recipe_hides_one_that_all_have() -> None:
             warnings.simplefilter("error")  # click warns of an option given twice
             names = [each.name for each in command.get_params(context)]
         assert len(set(names)) == len(names), name
+
+
+def test_two_trainings_of_one_output_do_not_run_at_once(data: str, tmp_path: Path) -> None:
+    asked = ("train", "eagle", data, str(tmp_path / "out"), "--steps", "1", *SMALL)
+    with alone_in(tmp_path / "out.training"):
+        told = refused(*asked)
+    assert f"another process trains in {tmp_path / 'out.training'}; wait for it, or name" in told
+    assert not (tmp_path / "out").exists()
+    assert run(*asked).exit_code == 0
+
+
+def test_of_one_training_s_processes_the_first_holds_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with alone_in(tmp_path):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", "1")
+        with alone_in(tmp_path):
+            monkeypatch.setenv("RANK", "0")
+            with pytest.raises(OSError, match="another process trains in"), alone_in(tmp_path):
+                pass
 
 
 def test_a_plan_is_told_before_anything_runs(data: str, tmp_path: Path) -> None:

@@ -87,6 +87,20 @@ def test_a_drafter_in_blocks_comes_back_rounded(tmp_path, blocks, bits, error) -
         assert np.allclose(again.weights[name], weight, rtol=2e-3, atol=2e-4), name
 
 
+@pytest.mark.parametrize("blocks", ["Q8_0", "Q4_1"])
+def test_weights_of_three_axes_stay_floats_beside_blocks(tmp_path, blocks) -> None:
+    torch.manual_seed(0)
+    sizes = HeadSizes(hidden=32, intermediate_size=64, heads=2, num_kv_heads=2, head_dim=16)
+    head = CtcHead(CtcConfig(sizes, frames=3, reads=(4,)))
+    wanted = TrainedHead.with_fingerprint(head, np.arange(0, 64, 2), FINGERPRINT)
+    found = load(save(tmp_path / "drafter", wanted, "", dtype=blocks))
+    assert found.config == wanted.config
+    assert wanted.weights["frame_weight"].ndim == 3
+    assert np.array_equal(found.weights["frame_weight"], wanted.weights["frame_weight"])
+    name = "mlp.gate_proj.weight"
+    assert np.allclose(found.weights[name], wanted.weights[name], atol=0.05)
+
+
 def test_a_drafter_in_blocks_is_refused_where_they_do_not_fit(tmp_path) -> None:
     folder = save(tmp_path / "drafter", in_whole_blocks(), "", dtype="Q4_1")
     change(folder, blocks="Q8_0")

@@ -25,6 +25,7 @@ from native_heads import (
     features_of,
     some,
 )
+from reference.successors import found_of
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -120,9 +121,9 @@ def errors_on_the_way(
     for seed, count in enumerate((11, 1, 3, 2)):
         features = features_of(config, count, seed)
         tokens = torch.randint(VOCABULARY, (count,)).tolist()
-        found, wanted = native.take(features, tokens), reference.take(features, tokens)
-        errors.append(error(logits_of(native)[0], wanted))
-        a, b, c = found.tokens[0][:3]
+        native.take(features, tokens)
+        errors.append(error(logits_of(native)[0], reference.take(features, tokens)))
+        a, b, c = found_of(native).tokens[0][:3]
         for parents, level, paths in (
             ([-1, -1, -1], [a, b, c], ([a], [b], [c])),
             ([0, 2, 0], [b, c, c], ([a, b], [c, c], [a, c])),
@@ -166,7 +167,8 @@ def test_sizes_of_smollm2(products: Products) -> None:
     embedding = some(VOCABULARY, 576, seed=4)
     native, reference = both(config, products, embedding)
     features, tokens = features_of(config, 5), [1, 2, 3, 4, 5]
-    best = native.take(features, tokens).tokens[0][0]
+    native.take(features, tokens)
+    best = found_of(native).tokens[0][0]
     assert error(logits_of(native)[0], reference.take(features, tokens)) < 1e-3
     native.level([-1], [best])
     assert error(logits_of(native)[0], reference.logits([best])) < 1e-3

@@ -1,6 +1,7 @@
 """Sessions of the library's head: rows in any company, races, trees, and what is refused."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from native_heads import (
     some,
     some_draft_tokens,
 )
+from reference.successors import Found, found_of
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -40,10 +42,6 @@ def floats(stored: Matrix) -> Tensor:
 
 def logits_of(session: HeadSession) -> Tensor:
     return torch.from_numpy(session.logits())
-
-
-def states_of(session: HeadSession) -> Tensor:
-    return torch.from_numpy(session.states())
 
 
 def some_tokens(count: int, seed: int = 6) -> list[int]:
@@ -95,16 +93,18 @@ def test_a_row_gives_the_same_bits_in_any_company(
 
 def test_states_may_come_as_a_forward_pass_gives_them() -> None:
     config = CONFIG
-    native = a_native(config)
+    session = a_native(config).start()
     given, path = features_of(config, 6).bfloat16(), [0, 2, 5]
-    session = native.start()
-    wanted = session.take(given.float()[path].contiguous(), [1, 2, 3])
-    session.keep(0)
-    assert session.take(list(given.unbind(1)), [1, 2, 3], path) == wanted
-    session.keep(0)
-    assert session.take([part.clone() for part in given.unbind(1)], [1, 2, 3], path) == wanted
-    session.keep(0)
-    assert session.take(given, [1, 2, 3], [0, 2, 4]) != wanted
+
+    def found(features: Any, path: list[int] | None) -> Found:
+        session.keep(0)
+        session.take(features, [1, 2, 3], path)
+        return found_of(session)
+
+    wanted = found(given.float()[path].contiguous(), None)
+    assert found(list(given.unbind(1)), path) == wanted
+    assert found([part.clone() for part in given.unbind(1)], path) == wanted
+    assert found(given, [0, 2, 4]) != wanted
 
 
 def test_tokens_may_be_embedded_by_codes() -> None:
@@ -120,34 +120,41 @@ def test_tokens_may_be_embedded_by_codes() -> None:
 def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
     head, rows = a_head(CONFIG)
     embedding = some(VOCABULARY, TINY.hidden, seed=4)
-    logits = {}
-    for lm_products in ("float32", "int8", "int4"):
+
+    def logits_by(tokens: Tensor, lm_rows: Tensor, lm_products: Products) -> Tensor:
         native = native_eagle(
             CONFIG,
             head.state_dict(),
-            draft_tokens=some_draft_tokens(),
-            lm_rows=rows,
+            draft_tokens=tokens,
+            lm_rows=lm_rows,
             embedding=embedding,
             products="float32",
             lm_products=lm_products,
         )
         session = native.start()
         session.take(features_of(CONFIG, 3), [1, 2, 3])
-        stored = Matrix.pack(rows, None, lm_products).multiply(states_of(session))
-        assert torch.equal(logits_of(session), stored)
-        logits[lm_products] = logits_of(session).clone()
+        return logits_of(session).clone()
+
+    every = torch.arange(TINY.hidden)
+    states = logits_by(every, torch.eye(TINY.hidden), "float32")  # what output rows multiply
+    logits = {}
+    kinds: tuple[Products, ...] = ("float32", "int8", "int4")
+    for lm_products in kinds:
+        logits[lm_products] = logits_by(some_draft_tokens(), rows, lm_products)
+        stored = Matrix.pack(rows, None, lm_products).multiply(states)
+        assert torch.equal(logits[lm_products], stored)
     assert not torch.equal(logits["float32"], logits["int8"])
     assert not torch.equal(logits["int4"], logits["int8"])
 
 
 def test_successors_are_the_likeliest_of_the_draft_vocabulary() -> None:
     session = a_session(ranks=5)
-    found = session.level([-1, -1], [3, 9])
+    session.level([-1, -1], [3, 9])
+    found = found_of(session)
     log_probs = logits_of(session).log_softmax(-1)
     best = log_probs.topk(5)
     assert found.tokens == some_draft_tokens()[best.indices].tolist()
     torch.testing.assert_close(torch.tensor(found.log_probs), best.values, atol=1e-5, rtol=1e-5)
-    assert states_of(session).shape == (2, TINY.hidden)
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
@@ -157,13 +164,15 @@ def test_raced_successors_are_those_that_arrive_first(temperature: float) -> Non
         rng.draw(np.ones(5))
     key, place = rng.next_draw
     session = a_native(CONFIG).start(6, temperature, key)
-    found = [session.take(features_of(CONFIG, 3), [1, 2, 3], place=place)]
-    logits = [logits_of(session)[0].clone()]
-    found += [session.level([-1], [7]), session.level([0], [8])]
+    session.take(features_of(CONFIG, 3), [1, 2, 3], place=place)
+    found, logits = [found_of(session)], [logits_of(session)[0].clone()]
+    session.level([-1], [7])
+    session.level([0], [8])
     session.level([1, -1], [7, 9])
     draft_tokens = some_draft_tokens()
-    logits.append(logits_of(session)[1])  # a child of the newest token, as the first level
-    found[1:] = [session.level([-1], [9])]
+    logits.append(logits_of(session)[1].clone())  # a child of the newest token, as the first level
+    session.level([-1], [9])
+    found.append(found_of(session))
     for ahead, (row, logit) in enumerate(zip(found, logits, strict=True)):
         probs = (logit / temperature).softmax(-1)
         times = torch.tensor(rng.exponential_noise(draft_tokens.tolist(), ahead))
@@ -171,9 +180,6 @@ def test_raced_successors_are_those_that_arrive_first(temperature: float) -> Non
         assert row.tokens[0] == draft_tokens[best.indices].tolist()
         wanted = probs[best.indices].log()
         torch.testing.assert_close(torch.tensor(row.log_probs[0]), wanted, atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(
-            torch.tensor(row.race_scores[0]), best.values.log(), atol=1e-4, rtol=1e-4
-        )
         likeliest = draft_tokens[probs.topk(6).indices].tolist()
         assert row.tokens[0] != likeliest
 
@@ -185,11 +191,11 @@ def test_the_winner_of_the_race_is_what_will_be_drawn() -> None:
     session = native.start(2, 1.0, key)
     hits, likeliest = 0, 0
     for number in range(40):
-        found = session.take(features_of(CONFIG, 1, seed=number), [number], place=place + number)
+        session.take(features_of(CONFIG, 1, seed=number), [number], place=place + number)
         row = torch.full((VOCABULARY,), -math.inf)
         row[native.draft_tokens] = logits_of(session)[0]
         drawn = rng.draw_from_logits(row[None].numpy(), 0, 1.0)
-        hits += drawn == found.tokens[0][0]
+        hits += drawn == found_of(session).tokens[0][0]
         likeliest += drawn == int(row.argmax())
     assert hits == 40 > likeliest
 
@@ -198,7 +204,8 @@ def drafted_in_python(
     session: HeadSession, features: Tensor, tokens: list[int], nodes: int, depth: int, width: int
 ) -> set[tuple[tuple[int, ...], float]]:
     """Paths of the tree and their probabilities."""
-    found = session.take(features, tokens)
+    session.take(features, tokens)
+    found = found_of(session)
     everything: dict[tuple[int, ...], float] = {
         (token,): log_prob
         for token, log_prob in zip(found.tokens[0], found.log_probs[0], strict=True)
@@ -209,7 +216,8 @@ def drafted_in_python(
         read = [path for path in best() if len(path) == level][:width]
         if not read:
             break
-        found = session.level([number_of[path[:-1]] for path in read], [path[-1] for path in read])
+        session.level([number_of[path[:-1]] for path in read], [path[-1] for path in read])
+        found = found_of(session)
         for row, path in enumerate(read):
             number_of[path] = len(number_of) - 1
             for token, log_prob in zip(found.tokens[row], found.log_probs[row], strict=True):
@@ -233,17 +241,6 @@ def test_a_tree_in_one_call_is_the_tree_of_many(nodes: int, depth: int, width: i
     }
     session.keep(7)
     assert found == drafted_in_python(session, features, tokens, nodes, depth, width)
-
-
-def test_a_raced_tree_begins_with_the_winner() -> None:
-    session = a_native(CONFIG).start(4, 1.0, key=5)
-    tree = drafted(session, features_of(CONFIG, 3), [1, 2, 3], (6, 3, 2), place=2)
-    session.keep(0)
-    found = session.take(features_of(CONFIG, 3), [1, 2, 3], place=2)
-    assert tree[0][1] == found.tokens[0][0]
-    shares = (torch.tensor(found.race_scores[0]) / 0.7).log_softmax(-1)
-    assert tree[2][1] == pytest.approx(float(shares[0]), abs=1e-4)
-    assert drafted(session, features_of(CONFIG, 1), [4], (6, 3, 2), race_spread=0.1) != tree
 
 
 def test_a_head_of_smollm2_takes_little_memory() -> None:

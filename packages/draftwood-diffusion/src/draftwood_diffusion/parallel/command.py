@@ -66,7 +66,7 @@ METHODS = (
 @options.text_option("temperature", 0.0)
 @options.text_option("max_new_tokens", 64)
 @options.threads
-@options.as_json
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array and nothing else.")
 def parallel(as_json: bool, **given: Any) -> None:
     """Measure what rules of unmasking cost where every right answer is known.
 

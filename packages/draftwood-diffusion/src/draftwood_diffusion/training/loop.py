@@ -21,6 +21,7 @@ from draftwood_diffusion.training.teacher import Teacher
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states
 from draftwood_train.interrupts import uninterrupted
+from draftwood_train.loop import BrokenLossError, require_finite
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.precision import fast_products
 
@@ -156,7 +157,8 @@ class Conversion:
         """Train to the end of the stage, or until Ctrl-C, which writes a checkpoint first.
 
         Raises:
-            ValueError: where the loss is no number; a checkpoint that there is is good.
+            BrokenLossError: where the loss or the norm of its gradient is no number; a checkpoint
+                that there is is good.
         """
         state, before = self.state, self.state.seconds
         began = saved = shown = time.monotonic()
@@ -176,6 +178,11 @@ class Conversion:
                 if now - saved > 60 * self.settings.checkpoint_minutes:
                     self.save()
                     saved = now
+        except BrokenLossError as error:
+            raise BrokenLossError(
+                f"{error}; give the command again with a lower --learning-rate: with --resume it"
+                f" goes on from the last checkpoint in {self.folder}"
+            ) from None
         except KeyboardInterrupt:
             self.save()
             self.say("stopped; the same command with --resume goes on here")
@@ -229,14 +236,10 @@ class Conversion:
                 *(self.objective, self.teacher),
             )
         loss = settings.next_token * losses["next"] + settings.masked * losses["masked"]
-        if not math.isfinite(float(loss.detach())):
-            raise ValueError(
-                f"the loss is {float(loss.detach())} at step {state.step + 1}, so training ends;"
-                " give the command again with a lower --learning-rate: with --resume it goes on"
-                f" from the last checkpoint in {self.folder}"
-            )
+        require_finite("the loss", float(loss.detach()), state.step)
         loss.backward()
-        self.optimisers.clip(settings.clip)
+        norm = self.optimisers.clip(settings.clip)
+        require_finite("the norm of the gradient", norm, state.step)
         self.optimisers.step(state.step, progress)
         state.step += 1
         state.tokens += texts.numel()

@@ -27,7 +27,7 @@ from draftwood.cli.terminal import output
     help="Write the figures into the card of HEAD, and beside it as judged.json.",
 )
 @click.option("--threads", type=options.THREADS, help="CPU threads to run with.")
-@options.as_json
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array and nothing else.")
 def judge(
     head: str,
     data: Path,

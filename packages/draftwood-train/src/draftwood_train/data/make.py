@@ -6,9 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftwood.models.requirements import require_ability
+from draftwood.storage.atomic import LOCK, hold
 from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars
@@ -16,7 +17,7 @@ from draftwood_train.data.everyday.material import load
 from draftwood_train.data.everyday.mix import EverydayPrompts
 from draftwood_train.data.everyday.sources import gather, packages_of
 from draftwood_train.data.jobs import OWN, Jobs, MadeText
-from draftwood_train.data.manifest import Manifest, TargetDigest
+from draftwood_train.data.manifest import NAME, Manifest, TargetDigest
 from draftwood_train.data.options import DataOptions
 from draftwood_train.data.prompts import (
     CollectedPrompt,
@@ -30,6 +31,9 @@ from draftwood_train.data.states import bytes_per_token
 from draftwood_train.data.tops import COUNT
 from draftwood_train.data.write import BatchWriter, Job, Request
 from draftwood_train.disk import require_room
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 OWN_LICENCE = {"licence": "the target's own text", "origin": "written by the target itself"}
 BYTES_WITHOUT_STATES = 8  # of a token with its share of the prompt's text, about
@@ -61,7 +65,7 @@ class Made:
 
 
 class Maker:
-    """Writer of a data set to a folder.
+    """Writer of a data set to a folder, which is its own from the beginning until ``run`` ends.
 
     Args:
         folder: new, or with a data set of the same options, which is continued.
@@ -69,7 +73,7 @@ class Maker:
         options: of the data set.
 
     Raises:
-        OSError: where prompts are not there or the disk refuses.
+        OSError: where prompts are not there, the disk refuses, or another process writes there.
         ValueError: where the folder holds other data, or options do not fit the target.
     """
 
@@ -86,19 +90,29 @@ class Maker:
         self._jobs = Jobs(lm, options, found.prompts)
         own = {OWN: OWN_LICENCE} if options.self_written else {}
         digest = TargetDigest.of(lm.model, lm.name)
-        self.manifest = self._started(
-            Manifest(
-                digest,
-                options,
-                {**found.sources, **own},
-                split=found.split,
-                measured=digest_of(measured),
-            )
+        manifest = Manifest(
+            digest,
+            options,
+            {**found.sources, **own},
+            split=found.split,
+            measured=digest_of(measured),
         )
+        self._lock = _held(folder)
+        try:
+            self.manifest = self._started(manifest)
+        except BaseException:
+            self._lock.release()
+            raise
         self._ran_out = False
 
     def run(self, tokens: int, at_once: int, report: Report = lambda stored, ran: None) -> Made:
-        """Write shards until prompts and answers together have ``tokens`` tokens."""
+        """Write shards until prompts and answers together have ``tokens`` tokens; once."""
+        try:
+            return self._run(tokens, at_once, report)
+        finally:
+            self._lock.release()
+
+    def _run(self, tokens: int, at_once: int, report: Report) -> Made:
         longest = self.options.max_prompt_tokens + self.options.max_answer_tokens
         writer = self._writer(at_once, longest)
         while self.manifest.tokens < tokens and not self._ran_out:  # own prompts may be barred
@@ -181,12 +195,6 @@ class Maker:
         try:
             found = Manifest.read(self.folder)
         except FileNotFoundError:
-            with explain_errors(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                if any(self.folder.glob("*")):
-                    raise ValueError(
-                        f"{self.folder} holds other files; name a new folder for the data"
-                    ) from None
             manifest.write(self.folder)
             return manifest
         found.target.require(manifest.target)
@@ -243,6 +251,21 @@ class Maker:
                 f"none of {prompts} prompts gave a text: all were too long, repeated or barred;"
                 " raise --max-prompt, or give other prompts"
             )
+
+
+def _held(folder: Path) -> "BaseFileLock":
+    """Lock of a folder, which is made where it is missing; other processes stay away from it.
+
+    Raises:
+        OSError: where another one writes data there, or the disk refuses.
+        ValueError: for a folder of other files.
+    """
+    taken = OSError(f"another process writes data into {folder}; wait for it, or name a new folder")
+    with explain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / NAME).is_file() and {each.name for each in folder.iterdir()} - {LOCK}:
+            raise ValueError(f"{folder} holds other files; name a new folder for the data")
+        return hold(folder, taken)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """An acceptance head of a draft LM, which learns how likely the LM's tokens are accepted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -76,7 +76,7 @@ class AcceptanceRecipe:
         levels = [shifted(states, ahead) for ahead in range(1, JUDGED_STEPS + 1)]
         judged = judged_steps(levels, rows, target)
         skill = skill_of(logits, labels, self.rejection)
-        return Judged(judged.places, {**judged.figures, "skill": judged.places * skill})
+        return replace(judged, figures={**judged.figures, "skill": judged.places * skill})
 
     def _predicted(
         self, head: nn.Module, rows: PackedRows, target: TargetWeights

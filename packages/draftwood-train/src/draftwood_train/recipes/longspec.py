@@ -14,11 +14,14 @@ from draftwood.validation import positive
 from draftwood_torch.heads import layers
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import copy_last_layers
+from draftwood_train.frozen_layers import normed
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
 from draftwood_train.losses import LOSSES, head_losses, require_loss
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
+KEYS, VALUES = "self_attn.k_proj", "self_attn.v_proj"
+"""Matrices of the target that make what its cache holds."""
 ANCHORS = 4
 """First places of a text, of which up to so many keep their positions."""
 
@@ -70,6 +73,8 @@ class LongspecRecipe:
 
     def build(self, target: TargetWeights) -> nn.Module:
         (layer,) = self.reads(target.layers)
+        if self.reads_cache:
+            _require_known_keys(target, layer)
         head = new_network(
             config_type("longspec")(target.sizes, layer, self.window, self.reads_cache)
         )
@@ -126,18 +131,32 @@ def target_cache(
     """
     back, sizes = target.layers - layer, target.sizes
     known = target.last_layers[-back] if len(target.last_layers) >= back else {}
-    names = [f"self_attn.{name}.weight" for name in ("k_proj", "v_proj")]
-    if not known.keys() >= {"input_layernorm.weight", *names}:
+    if not known.keys() >= {"input_layernorm.weight", *(f"{KEYS}.weight", f"{VALUES}.weight")}:
         raise ValueError(
             f"longspec needs keys and values of the target's layer {layer}, whose weights are not"
             " known; train an EAGLE head for this target"
         )
-    with torch.device("meta"):  # the head's own layer makes keys and values alike
-        donor = new_network(config_type("longspec")(sizes, reads_cache=False))
-    given = {f"layer.{name}": known[name] for name in ("input_layernorm.weight", *names)}
-    donor.load_state_dict(given, strict=False, assign=True)
-    keys, values = donor.keys_and_values(rows.states[..., 0, :].float(), positions)
-    return keys, values
+    state = normed(rows.states[..., 0, :], known["input_layernorm.weight"], sizes.epsilon)
+    keys, values = (
+        functional.linear(state, known[f"{name}.weight"].float(), known.get(f"{name}.bias"))
+        .unflatten(-1, (-1, sizes.head_dim))
+        .transpose(-2, -3)
+        for name in (KEYS, VALUES)
+    )
+    if "self_attn.k_norm.weight" in known:
+        keys = normed(keys, known["self_attn.k_norm.weight"], sizes.epsilon)
+    return layers.rotated(keys, positions, sizes.rope_theta), values
+
+
+def _require_known_keys(target: TargetWeights, layer: int) -> None:
+    """Raise ValueError for a layer whose keys ``target_cache`` does not make."""
+    back = target.layers - layer
+    other = target.other_keys[-back] if len(target.other_keys) >= back else None
+    if other is not None:
+        raise ValueError(
+            f"longspec reads keys of the target's layer {layer}, which has {other}; train an EAGLE"
+            " head for this target"
+        )
 
 
 def cache_seen(

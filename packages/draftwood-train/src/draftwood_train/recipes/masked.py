@@ -12,7 +12,7 @@ from draftwood.heads.kinds import config_type
 from draftwood.validation import positive
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.frozen_layers import has_beginning, rows_below
-from draftwood_train.judging import NODES, block_efficiency, ranks_of
+from draftwood_train.judging import path_counts, ranks_of
 from draftwood_train.losses import head_losses, kl
 from draftwood_train.packed_frames import drawn, in_order
 from draftwood_train.recipe import Judged, PackedRows, TargetWeights
@@ -83,7 +83,7 @@ class MaskedRecipe:
             counts = counts & rows.is_greedy
         chosen = counts & (rows.positions % JUDGED == 0)
         if not bool(chosen.any()):
-            return Judged(0, {"block_efficiency": 0.0})
+            return Judged(0, {})
         states = mask_states(adapter, rows, target, chosen)
         with torch.autocast(states.device.type, enabled=False):
             ranks = torch.stack(
@@ -97,13 +97,12 @@ class MaskedRecipe:
                 shifted(each, 1)[chosen] for each in (rows.final, rows.log_normalizer)
             )
             _, overlaps = head_losses(states[:, 0], true, normalizer, target.head, kl)
-        places = len(ranks)
-        figures = {"block_efficiency": places * block_efficiency(ranks, NODES)}
-        figures |= {
+        figures = {
             f"guess_{place + 1}": float((own == 0).sum())
             for place, own in enumerate(ranks.unbind(-1))
         }
-        return Judged(places, figures | {"overlap": float(overlaps.sum())})
+        figures |= {"overlap": float(overlaps.sum())}
+        return Judged(len(ranks), figures, {"block_efficiency": path_counts(ranks)})
 
 
 def _counted(rows: PackedRows, masks: int) -> Bool[Tensor, "rows places {masks}"]:

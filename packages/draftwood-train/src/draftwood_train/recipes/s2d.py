@@ -1,7 +1,7 @@
 """A nested draft LM: all its sizes learn the target's distributions at once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,7 +14,7 @@ from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import add_nothing, copy_last_layers
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
 from draftwood_train.losses import LOSSES, head_losses, require_loss
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, TreePath
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
 
@@ -75,14 +75,12 @@ class S2dRecipe:
     @torch.no_grad()
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         """Expected block efficiency of the largest size, and by number of the others."""
-        figures, places = dict[str, float](), 0
+        judged, paths = Judged(0, {}), dict[str, Mapping[TreePath, int]]()
         for number, states in enumerate(nested_states(head, rows, target), start=1):
             levels = [shifted(states, ahead) for ahead in range(1, JUDGED_STEPS + 1)]
             judged = judged_steps(levels, rows, target)
-            places, own = judged.places, judged.figures
-            figures[f"size_{number}"] = own["block_efficiency"]
-            figures |= own  # the largest comes last
-        return Judged(places, figures)
+            paths[f"size_{number}"] = judged.paths["block_efficiency"]
+        return replace(judged, paths={**paths, **judged.paths})  # the largest comes last
 
 
 def nested_states(

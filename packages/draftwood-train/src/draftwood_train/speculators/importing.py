@@ -83,10 +83,11 @@ def _config(
         raise ValueError(f"{path} does not say {error}") from None
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise ValueError(f"{path} cannot be used: {' '.join(str(error).split())}") from None
-    if not all(0 <= each <= layers for each in config.reads):
-        raise ValueError(
-            f"{path} cannot be used: the head reads layers {list(config.reads)} of a target of"
-            f" {layers}; name its own target"
+    if not all(0 <= each < layers for each in config.reads):
+        raise ValueError(  # the state behind the last layer is normed here, and there it is not
+            f"{path} cannot be used: the head reads the inputs of layers {list(config.reads)} of a"
+            f" target of {layers}, counted from 0; name its own target, or import a head that reads"
+            " earlier layers"
         )
     return config
 
@@ -105,10 +106,14 @@ def _rope(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _require_known(folder: Path, says: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
     """Raise ValueError for parts that an EAGLE head of draftwood does not have."""
+    rope = _rope(layer)
     lacking = {
         "a norm over all states together": says.get("norm_before_fc"),
         "another activation": layer.get("hidden_act", "silu") != "silu",
-        "scaled rotary embeddings": _rope(layer).get("rope_type", "default") != "default",
+        "scaled rotary embeddings": (rope.get("rope_type") or rope.get("type") or "default")
+        != "default",
+        "partial rotary embeddings": ({**layer, **rope}.get("partial_rotary_factor") or 1) != 1,
+        "rotary embeddings of several positions": bool(rope.get("mrope_section")),
     }
     for what, there in lacking.items():
         if there:

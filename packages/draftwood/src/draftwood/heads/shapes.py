@@ -83,7 +83,7 @@ def is_blocks(stored: StoredType) -> bool:
 
 
 def encoded(name: str, weight: np.ndarray, stored: StoredType) -> np.ndarray:
-    """A weight as a file has it; blocks are for matrices alone, beside them all is float32.
+    """A weight as a file has it; blocks are for matrices alone, all else is float32 beside them.
 
     Raises:
         ValueError: for rows that make no whole blocks, and weights beyond a type's largest.
@@ -94,7 +94,7 @@ def encoded(name: str, weight: np.ndarray, stored: StoredType) -> np.ndarray:
         if not np.isfinite(floats).all():
             raise ValueError(f"{name} has weights that {stored} cannot hold; take float32")
         return to_bfloat16(floats) if stored == "bfloat16" else floats.astype(stored)
-    if weight.ndim < 2:
+    if weight.ndim != 2:
         return weight.astype(np.float32)
     if weight.shape[1] % BLOCK:
         raise ValueError(

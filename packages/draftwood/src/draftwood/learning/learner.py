@@ -88,9 +88,9 @@ def make_learner(trained: "TrainedHead", target: "Model") -> Learner:
 
 
 def output_rows(trained: "TrainedHead", target: "Model") -> Rows:
-    """Rows of the target's output head, in float32."""
+    """Rows of the target's output head, in float32, by which its logits are scaled."""
     if isinstance(target, NativeModel):
-        return packed.output_rows(trained, target)
+        return packed.output_rows(trained, target) * target.weights.structure.logit_scale
     return as_array(target.embeddings_and_head.weights().head[trained.draft_tokens])
 
 
