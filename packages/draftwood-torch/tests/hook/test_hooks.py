@@ -351,6 +351,27 @@ def test_prompt_tuning_is_seen(virtual: bool) -> None:
     assert (reports[0].drafted == 0) == virtual
 
 
+def test_a_prefix_function_is_asked_for_what_its_row_wrote_alone() -> None:
+    """A trie knows no way on from the tokens of another row."""
+    rows = torch.cat([PROMPT, PROMPT + 1])
+
+    def allowed(number: int, tokens: Tensor) -> list[int]:
+        written = tokens[PROMPT.shape[1] :]
+        known = bool((written % 2 == number).all())
+        return list(range(number, 30, 2)) if known else []
+
+    options = {"prefix_allowed_tokens_fn": allowed, "repetition_penalty": 1.3}
+    assert torch.equal(drafted("recycling", rows, **options), plain(rows, **options))
+
+
+def test_calls_in_inference_mode_leave_the_hook_as_it_was() -> None:
+    model, hook = tiny_llama(layers=2), draftwood.custom_generate("recycling")
+    options = {"do_sample": False, "max_new_tokens": 14, "custom_generate": hook}
+    with torch.inference_mode():
+        first = model.generate(PROMPT, **options)
+    assert torch.equal(model.generate(PROMPT, **options), first)
+
+
 class Bans(LogitsProcessor):
     """A processor of one's own that reads its row alone."""
 

@@ -1,4 +1,6 @@
-"""Models that mask by places in the cache are found by running them, and write their own texts."""
+"""Models that mask by places in the cache, or fail side by side, are found by running them, and
+write their own texts.
+"""
 
 from functools import cache
 from typing import Any
@@ -33,6 +35,15 @@ NEO: dict[str, Any] = {
     "max_position_embeddings": 128,
     "window_size": 16,
 }
+JAPANESE: dict[str, Any] = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_multiple_size": 2,
+    "max_position_embeddings": 128,
+}
+"""Sizes of a model that reads its keys as a view, which rows of one pool are not."""
 PROMPTS = ([5, 9, 5, 9, 5, 9, 7], [1, 2, 3] * 6 + [4, 4, 5, 6, 1, 2], [8])
 LONG = 20
 
@@ -43,6 +54,10 @@ def by_place(name: str) -> PreTrainedModel:
     if name == "gpt-neo":
         config = transformers.GPTNeoConfig(**NEO, attention_types=[[["global"], 2]])
         model = transformers.GPTNeoForCausalLM(config).eval()
+    elif name == "gpt-neox-japanese":
+        model = transformers.GPTNeoXJapaneseForCausalLM(
+            transformers.GPTNeoXJapaneseConfig(**JAPANESE)
+        ).eval()
     elif name == "bark":
         model = BarkCausalModel(transformers.BarkCoarseConfig(**BARK)).eval()
     else:
@@ -80,7 +95,7 @@ def own_texts(model: PreTrainedModel, count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("method", ["recycling", "lookup"])
-@pytest.mark.parametrize("name", ["bark", "bark-semantic", "gpt-neo"])
+@pytest.mark.parametrize("name", ["bark", "bark-semantic", "gpt-neo", "gpt-neox-japanese"])
 def test_texts_in_batches_are_the_models_own(name: str, method: str, count: int) -> None:
     model = TransformersModel(by_place(name))
     assert model.masks_by_place

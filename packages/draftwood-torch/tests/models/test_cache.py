@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from draftwood.models.cache.places import CacheSlice
+from draftwood.testing import tiny_llama
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.pool import CachePool, LayerShape
 from draftwood_torch.models.run_cache import RunCache
-from families import FAMILIES, random_model, recorded
+from draftwood_torch.models.transformers import TransformersModel
+from families import FAMILIES, random_model, recorded, some_tree
 
 # keys unlike values
 SHAPES = [LayerShape((2, 4), (2, 4)), LayerShape((2, 6), (2, 4)), LayerShape((2, 6), (1, 3))]
@@ -299,3 +301,13 @@ def test_giving_back_never_waits() -> None:
         assert pool.capacity == 5000
     pool.release(owners[1])
     assert pool.bytes == 0
+
+
+@pytest.mark.parametrize("kind", [TransformersModel, LeanModel, recorded])
+def test_what_begins_in_inference_mode_goes_on_outside(kind: Callable[[Any], Any]) -> None:
+    model, tree = kind(tiny_llama(0, layers=2)), some_tree(4)
+    with torch.inference_mode():
+        session = model.start()
+        session.extend([5, 9, 7])
+        first = torch.clone(session.forward(tree).logits)
+    torch.testing.assert_close(session.forward(tree).logits, first)

@@ -18,11 +18,11 @@ from draftwood.engine import Options, Sequence, generate
 from draftwood.models.model import ForwardInput, Layers
 from draftwood.sampling import Sampling
 from draftwood.shapes import StochasticBeam
-from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from draftwood_torch.lean import graphs
 from draftwood_torch.lean.graphs import LEAST_CONTEXT, MOST_ROWS, CudaRecord, Graphs
 from draftwood_torch.lean.model import LeanModel
+from families import some_tokens, some_tree
 from tape import record
 
 VOCAB = 40
@@ -64,16 +64,6 @@ def recorded(family: str = "llama", recorder: Callable = record) -> LeanModel:
     model = LeanModel(hf_model(family))
     model.graphs = Graphs(recorder)
     return model
-
-
-def some_tokens(count: int, seed: int = 0) -> list[int]:
-    return random.Random(seed).choices(range(VOCAB), k=count)
-
-
-def some_tree(nodes: int, seed: int = 0) -> DraftTree:
-    chance = random.Random(seed)
-    parents = [-1] + [chance.randrange(max(0, node - 4), node) for node in range(1, nodes)]
-    return DraftTree.of(some_tokens(nodes, seed + 1), parents)
 
 
 def far_apart(here: Tensor, there: Tensor) -> float:

@@ -577,6 +577,11 @@ REFUSED = {
         {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4},
         "no KV cache",
     ),
+    "xlm": (
+        "XLMConfig",
+        {"vocab_size": VOCAB, "emb_dim": 32, "n_layers": 2, "n_heads": 4},
+        "no KV cache",
+    ),
     "flex": (
         "LlamaConfig",
         {**GROUPED, "attn_implementation": "flex_attention"},
@@ -591,6 +596,9 @@ def test_a_cache_of_another_name_is_that_of_a_newer_transformers(monkeypatch: An
     def forward(input_ids: Any, position_ids: Any = None, cache: Any = None) -> None: ...
 
     monkeypatch.setattr(model, "forward", forward)
+    with pytest.raises(ValueError, match="has no KV cache"):
+        TransformersModel(model)
+    monkeypatch.setattr(transformers, "__version__", "5.24.0.dev0")
     with pytest.raises(ValueError, match=r"install 'transformers<5\.24'"):
         TransformersModel(model)
 

@@ -20,7 +20,7 @@ def run_alone(
 
     Commit it to keep it.
     """
-    places = [session.place_nodes(1) for session in sessions]
+    places = [session.place_node() for session in sessions]
     positions = torch.tensor([place.start for place in places]).to(target.device, non_blocking=True)
     with target.pool.lock:
         target.pool.cover(places)

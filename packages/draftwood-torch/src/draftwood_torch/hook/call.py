@@ -56,6 +56,11 @@ class Call:
         return self.inputs["past_key_values"].get_seq_length()
 
     @property
+    def longest(self) -> int:
+        """Most tokens that a row has at the call's end, padding among them."""
+        return self.past + self.new + self.max_length
+
+    @property
     def keeps_cache(self) -> bool:
         """True if someone sees the cache after the call."""
         cache = self.inputs.get("past_key_values")

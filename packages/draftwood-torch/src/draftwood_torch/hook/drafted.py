@@ -68,7 +68,8 @@ class Rows(KeepsCache):
         self.late: list[list[int]] = [[] for _ in call.input_ids]
         self.late_logits: list[Tensor] = []  # of all rows, for each of these tokens
         same_draws = self.greedy or follows_draws(method.verifier)  # whatever was drafted
-        self.may_rest = same_draws and len(call.input_ids) > 1
+        shares_passes = len(call.input_ids) > 1 and not target.masks_by_place
+        self.may_rest = same_draws and shares_passes
         self.rows: list[engine.Sequence] = []
         self.sessions: list[PooledSession] = []
         self.going: list[int] = []  # rows of the pass under way

@@ -33,7 +33,7 @@ from draftwood.validation import require_kind
 from draftwood_torch.hook.call import Call
 from draftwood_torch.hook.caller import arguments_of_generate, give_back_the_tokenizer
 from draftwood_torch.hook.drafted import decode_drafted
-from draftwood_torch.hook.options import refuse, why_without_drafts
+from draftwood_torch.hook.options import refuse, why_without_drafts, why_without_trees
 from draftwood_torch.hook.probe import takes_batches
 from draftwood_torch.hook.stepwise import decode_stepwise
 from draftwood_torch.models.pool import CachePool
@@ -145,7 +145,8 @@ class Hook:
             generation_config,
             {**asked, "synced_gpus": synced_gpus or asked.get("synced_gpus")},
         )
-        target, method = self._start(model)
+        reason = why_without_trees(model)
+        started = self._start(model) if reason is None else None
         streamer = asked.get("streamer")
         # otherwise generate has given it the prompt
         if streamer is None and self.streamer is not None:
@@ -162,18 +163,21 @@ class Hook:
             streamer,
             seeds,
         )
-        if isinstance(method.drafter, Nothing):
-            output, stats = decode_stepwise(call)
-        elif reason := why_without_drafts(call, target, self.stateless) or _why_not_in_batches(
-            call, target
-        ):
+        drafts = started is not None and not isinstance(started[1].drafter, Nothing)
+        if started is not None and drafts:
+            reason = self._why_without_drafts(call, started[0])
+        if reason is not None:
             warnings.warn(f"this call of generate runs without drafts: {reason}", stacklevel=4)
-            output, stats = decode_stepwise(call)
+        if started is not None and drafts and reason is None:
+            output, stats = decode_drafted(call, *started)
         else:
-            output, stats = decode_drafted(call, target, method)
+            output, stats = decode_stepwise(call)
         if self.report is not None:
             self.report(stats)
         return output
+
+    def _why_without_drafts(self, call: Call, target: TransformersModel) -> str | None:
+        return why_without_drafts(call, target, self.stateless) or _why_not_in_batches(call, target)
 
     def _start(self, model: PreTrainedModel) -> tuple[TransformersModel, Method]:
         """The model with a cache for trees, and the method.

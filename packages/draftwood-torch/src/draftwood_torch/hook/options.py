@@ -1,11 +1,14 @@
 """Options of ``generate``, and their effect here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
+from transformers.cache_utils import DynamicSlidingWindowLayer
 from transformers.generation.configuration_utils import GenerationMode
 
 from draftwood.models.cached import same_beyond_context
@@ -13,6 +16,7 @@ from draftwood.sampling_params import OPTIONS as OF_TEXTS
 from draftwood_torch.hook.call import Call
 from draftwood_torch.hook.prefill import plain_cache
 from draftwood_torch.hook.processors import strangers
+from draftwood_torch.models.support import holds_no_weights, layer_windows
 from draftwood_torch.models.transformers import TransformersModel
 
 Outcome = Literal["right", "without drafts", "refused", "not for this"]
@@ -189,6 +193,31 @@ _ASKING = (
 )
 
 
+def why_without_trees(model: PreTrainedModel) -> str | None:
+    """Reason why this model runs no trees for the time of this call; None if it may.
+
+    It must be known before the model is run for anything but its own loop.
+    """
+    if holds_no_weights(model):
+        return "some of the model's weights are offloaded"
+    if any(map(_is_of_peft, _pre_hooks(model))):
+        return "PEFT chooses adapters by rows of the batch or places in it"
+    return None
+
+
+def _pre_hooks(model: PreTrainedModel) -> Iterator[object]:
+    return chain.from_iterable(each._forward_pre_hooks.values() for each in model.modules())
+
+
+def _is_of_peft(hook: object) -> bool:
+    """True if PEFT gives a module more of a call of ``generate``.
+
+    Such are ``adapter_names``, and the offsets from which on activated LoRA (Greenewald et al.
+    2025) adapts.
+    """
+    return isinstance(hook, partial) and hook.func.__module__.startswith("peft.")
+
+
 def why_without_drafts(
     call: Call, target: TransformersModel, stateless: Sequence[type]
 ) -> str | None:
@@ -202,7 +231,12 @@ def why_without_drafts(
         )
     if config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states):
         return "attentions and hidden states belong to passes of single tokens"
-    return _odd_inputs(call) or _odd_batch(call) or _past_the_context(call, target)
+    return (
+        _odd_inputs(call)
+        or _odd_batch(call)
+        or _past_the_context(call, target)
+        or _past_the_caches_window(call)
+    )
 
 
 def _odd_inputs(call: Call) -> str | None:
@@ -278,7 +312,18 @@ def _odd_batch(call: Call) -> str | None:
 
 
 def _past_the_context(call: Call, target: TransformersModel) -> str | None:
-    limit, longest = target.context_length, call.past + call.new + call.max_length
-    if limit is None or longest <= limit or same_beyond_context(target.config):
+    limit = target.context_length
+    if limit is None or call.longest <= limit or same_beyond_context(target.config):
         return None
     return f"it may write beyond {limit} tokens, where the model's positions end or change"
+
+
+def _past_the_caches_window(call: Call) -> str | None:
+    """Reason why a cache may drop what the model's masks show; None if it does not."""
+    layers, windows = call.inputs["past_key_values"].layers, layer_windows(call.model)
+    drops = any(
+        isinstance(layer, DynamicSlidingWindowLayer)
+        and layer.sliding_window < min(call.longest, window or call.longest)
+        for layer, window in zip(layers, windows, strict=False)  # some models share layers' caches
+    )
+    return "its cache drops tokens that the model's attention masks show" if drops else None

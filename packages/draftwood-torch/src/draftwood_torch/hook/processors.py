@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as of
 
 from draftwood.arrays import as_array
@@ -127,7 +127,21 @@ class Scores:
         everywhere[rows] = tokens
         scores = logits[:1].expand(len(self.given), -1).clone()
         scores[rows] = logits
-        return self.processors(everywhere, scores)[rows]  # type: ignore[arg-type]
+        processors = LogitsProcessorList(_asked(each, numbers) for each in self.processors)
+        return processors(everywhere, scores)[rows]  # type: ignore[arg-type]
+
+
+def _asked(processor: LogitsProcessor, numbers: Sequence[int]) -> LogitsProcessor:
+    """Ask the function of ``prefix_allowed_tokens_fn`` for these rows of the batch alone.
+
+    It may know no way on from what the others never wrote.
+    """
+    if type(processor) is not of.PrefixConstrainedLogitsProcessor:
+        return processor
+    allowed = processor._prefix_allowed_tokens_fn
+    return of.PrefixConstrainedLogitsProcessor(
+        lambda number, tokens: allowed(number, tokens) if number in numbers else [0], num_beams=1
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -172,7 +172,8 @@ class _FixedRun:
         self, model: DecoderModel, decode: Decode, bucket: Bucket, part: TensorInput, record: Record
     ) -> None:
         self.rows = bucket.rows
-        self.numbers = packed(part, self.rows).to(model.device)
+        with torch.inference_mode(False):  # passes outside of it write to them too
+            self.numbers = packed(part, self.rows).to(model.device)
         self.result: Decoded | None = None
         attend, numbers = _FixedAttention(model, bucket), self.numbers
 
@@ -183,7 +184,8 @@ class _FixedRun:
                 given.tokens, given.positions, attend, bucket.layers, bucket.hidden
             )
 
-        self.again = record(work)
+        with torch.inference_mode(False), torch.no_grad():
+            self.again = record(work)
 
     def __call__(self, part: TensorInput) -> Decoded:
         numbers = packed(part, self.rows)

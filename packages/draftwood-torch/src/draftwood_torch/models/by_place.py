@@ -37,7 +37,7 @@ class Masking:
 
     Attributes:
         is_by_place: whether nodes of trees of unequal sizes miss in one pass what their masks show
-            them.
+            them, or such a pass fails.
         shows_later: whether rows see later ones where their masks show these.
     """
 
@@ -52,8 +52,9 @@ def masking_of(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded) -> 
     """Find out by a pass over a few tokens, once for each model.
 
     Keys and values before the trees are noise. Those of one row and the next differ in a single
-    token, which the mask shows: who gives both rows the same logits did not see it. A model that
-    cannot run this pass fails in its first one too, and is refused there.
+    token, which the mask shows: who gives both rows the same logits did not see it. Where
+    this pass fails, sequences are run one by one: some models read rows of memory of their own
+    alone.
     """
     if hf_model not in _found:
         try:
@@ -61,7 +62,7 @@ def masking_of(hf_model: "PreTrainedModel", pool: CachePool, run: RunPadded) -> 
         except Exception as error:
             if is_lack_of_memory(error):
                 raise
-            return Masking(is_by_place=False, shows_later=False)
+            return Masking(is_by_place=True, shows_later=False)
     return _found[hf_model]
 
 
@@ -114,9 +115,10 @@ class _NoiseCache(RunCache):
         return self._filled(key_states), self._filled(value_states)
 
     def _filled(self, new: Tensor) -> Tensor:
-        """Noise and the new tokens behind it, [rows heads width dim]."""
+        """Noise and the new tokens behind it, [rows heads width dim], as they lie in a pool."""
         rows, heads, _, dim = new.shape
-        noise = torch.randn(rows, heads, self.width, dim, generator=self._noise).to(new)
+        noise = torch.randn(rows, self.width, heads, dim, generator=self._noise).to(new)
+        noise = noise.transpose(1, 2)
         for row, place in enumerate(self.places):
             if row % 2:
                 alike = max(0, place.start - 1)

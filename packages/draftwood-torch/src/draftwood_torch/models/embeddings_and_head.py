@@ -67,7 +67,6 @@ class ModuleEmbeddingsAndHead:
         return EmbeddingsAndHeadWeights(
             of(self.hf_model.get_input_embeddings(), "weight"),
             of(self.norm, "weight"),
-            of(self.norm, "bias"),
             of(self.head, "weight"),
             of(self.head, "bias"),
         )

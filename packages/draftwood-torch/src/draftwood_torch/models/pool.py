@@ -192,6 +192,7 @@ class CachePool:
         for block in self._blocks.values():
             block[:, target, :length] = block[:, source, :length]
 
+    @torch.inference_mode(False)  # others may write to them after it
     def _zeros(self, count: int, shape: Shape, slots: int = 0, capacity: int = 0) -> Tensor:
         heads, dim = shape
         sizes = (count, slots, capacity, heads, dim)

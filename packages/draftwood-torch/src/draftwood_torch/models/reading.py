@@ -11,9 +11,15 @@ from draftwood.models.decoder import Decoder, Rotary
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import decoder_of
 from draftwood.models.families import FAMILIES
+from draftwood.models.shapes import tensor_shapes
 from draftwood_torch.models.experts import is_mixture
 from draftwood_torch.models.state import ModelState
-from draftwood_torch.models.support import end_tokens, layer_windows, sees_later
+from draftwood_torch.models.support import (
+    end_tokens,
+    holds_no_weights,
+    layer_windows,
+    sees_later,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,8 +32,6 @@ class ConfigurationInMemory(ModelConfiguration):
         self._text: Any = hf_model.config.get_text_config()
         self.architecture = type(hf_model).__name__
         self.family = FAMILIES[self.architecture]
-        if self.architecture == "GptOssForCausalLM":
-            self.hidden_act = "silu"  # whatever it says
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["_text"], name)
@@ -35,7 +39,7 @@ class ConfigurationInMemory(ModelConfiguration):
 
 def why_not_lean(hf_model: "PreTrainedModel") -> str | None:
     """Say why ``read_decoder`` cannot read this model; None if it can."""
-    if any(parameter.is_meta for parameter in hf_model.parameters()):
+    if holds_no_weights(hf_model):
         return "some of its weights are not in memory"
     return why_other_shape(hf_model)
 
@@ -57,17 +61,49 @@ def why_other_shape(hf_model: "PreTrainedModel") -> str | None:
         return "it has no table of rotary frequencies"
     if hf_model.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return f"its weights are {hf_model.dtype}"
-    return _why_other_modules(dict(hf_model.get_decoder().named_modules()))
+    return _why_other_modules(hf_model) or _why_other_weights(hf_model, config)
 
 
-def _why_other_modules(modules: dict[str, nn.Module]) -> str | None:
-    if any(
-        name.endswith("_proj") and type(each) is not nn.Linear for name, each in modules.items()
-    ):
+def _why_other_modules(hf_model: "PreTrainedModel") -> str | None:
+    """Say which modules compute something else than those of their class; None if none do."""
+    modules = dict(hf_model.get_decoder().named_modules())
+    linear = [each for name, each in modules.items() if name.endswith("_proj")]
+    if any(type(each) is not nn.Linear for each in (*linear, hf_model.get_output_embeddings())):
         return "its linear layers are quantised or adapted"
     if any(name.endswith(".experts") and not is_mixture(each) for name, each in modules.items()):
         return "its experts are quantised or adapted"
+    # whose own forward may be compiled
+    parts = [each for each in hf_model.modules() if each is not hf_model]
+    if not all(map(_is_known, parts)) or any("forward" in vars(each) for each in parts):
+        return "some of its modules are adapted or replaced"
+    if any(map(_is_hooked, hf_model.modules())):
+        return "its modules have forward hooks"
     return None
+
+
+def _is_known(module: nn.Module) -> bool:
+    """True if a module is of a class of PyTorch or Transformers."""
+    return type(module).__module__.split(".")[0] in ("torch", "transformers")
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """True if somebody's hook may change what a module reads or gives.
+
+    Those of Transformers record hidden states, or serve training.
+    """
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    return any(
+        str(getattr(hook, "__module__", "")).split(".")[0] != "transformers" for hook in hooks
+    )
+
+
+def _why_other_weights(hf_model: "PreTrainedModel", config: ConfigurationInMemory) -> str | None:
+    """Say which weights are not those that the configuration asks for; None if all are."""
+    if any(type(each) not in (nn.Parameter, Tensor) for each in hf_model.parameters()):
+        return "its weights are quantised or spread over devices"
+    wanted, found = tensor_shapes(config), ModelState(hf_model).shapes
+    other = [name for name, shape in wanted.items() if found.get(name) != shape]
+    return f"its {other[0]} is not the one of its configuration" if other else None
 
 
 def described(hf_model: "PreTrainedModel") -> DescribedModel:

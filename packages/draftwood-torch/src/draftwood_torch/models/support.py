@@ -56,6 +56,8 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
     from draftwood_torch.recurrences.known import recurrent_layers
 
     config = hf_model.config.get_text_config()
+    if holds_no_weights(hf_model):
+        return "has weights that are not in memory; load it without offloading"
     takes = inspect.signature(hf_model.forward).parameters
     kinds = set(getattr(config, "layer_types", None) or [FULL])
     recurrent = recurrent_layers(hf_model)
@@ -78,7 +80,7 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
             "does not take position_ids as they are, so the branches of a tree cannot share"
             " positions; use a model with rotary or learned positions"
         )
-    if "cache" in takes and not recurrent:
+    if "cache" in takes and not recurrent and _names_caches_otherwise():
         return "names its cache as Transformers 5.24 does; install 'transformers<5.24'"
     if "past_key_values" not in takes and not recurrent:
         return "has no KV cache; use a model that has one"
@@ -95,6 +97,17 @@ def _why_not(hf_model: "PreTrainedModel") -> str | None:
             " with attn_implementation='sdpa'"
         )
     return None
+
+
+def holds_no_weights(hf_model: "PreTrainedModel") -> bool:
+    """True if some weights are not in memory, as where Accelerate offloads them between passes."""
+    return any(parameter.is_meta for parameter in hf_model.parameters())
+
+
+def _names_caches_otherwise() -> bool:
+    """True if models call their cache ``cache`` in the installed release of Transformers."""
+    major, minor = transformers.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (5, 24)
 
 
 def sees_later(hf_model: "PreTrainedModel") -> bool:

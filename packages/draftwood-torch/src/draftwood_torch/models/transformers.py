@@ -35,8 +35,8 @@ class TransformersModel(CachedModel[CachePool]):
         pool: the cache of an earlier object for the same model; None makes one.
 
     Attributes:
-        masks_by_place: whether it hides tokens by their places in the cache, so that each sequence
-            is run in a pass of its own.
+        masks_by_place: whether it hides tokens by their places in the cache, or takes no trees side
+            by side, so that each sequence is run in a pass of its own.
 
     Raises:
         ValueError: for architectures whose cache cannot drop nodes or whose attention cannot take a

@@ -99,8 +99,8 @@ class _Description:
         sizes = self._sizes(2 * len(self.rotaries[0].frequencies))
         count = self.config.get("num_hidden_layers")
         norm = self._norm(f"{prefix}norm")
-        assert norm is not None
-        is_tied = "lm_head.weight" not in self.shapes
+        may_be_tied = self.config.get("tie_word_embeddings")
+        is_tied = may_be_tied and "lm_head.weight" not in self.shapes
         return Decoder(
             sizes=sizes,
             scales=self._scales(norm.saved if isinstance(embedding, Blocks) else embedding),
@@ -124,7 +124,7 @@ class _Description:
             is_layer_norm=self.family.is_layer_norm,
             norms_whole_vectors=query_norm is not None and query_norm[0] > head_dim,
             is_parallel=bool(self.family.is_parallel(config)),
-            activation=ACTIVATIONS[config.get(self.family.activation)],
+            activation=ACTIVATIONS[config.activation],
             epsilon=float(config.epsilon),
         )
 
@@ -146,8 +146,8 @@ class _Description:
             query=query,
             key=key,
             value=value,
-            query_norm=self._norm(f"{at}self_attn.q_norm"),
-            key_norm=self._norm(f"{at}self_attn.k_norm"),
+            query_norm=self._norm_if_any(f"{at}self_attn.q_norm"),
+            key_norm=self._norm_if_any(f"{at}self_attn.k_norm"),
             output=self._projection(f"{at}self_attn.o_proj"),
             after_attention_norm=self._norm_of(at, names.after_attention),
             mlp_norm=self._norm_of(at, mlp_norm),
@@ -180,9 +180,10 @@ class _Description:
     def _norm_of(self, at: str, name: str | None) -> Norm | None:
         return None if name is None else self._norm(at + name)
 
-    def _norm(self, name: str) -> Norm | None:
-        if f"{name}.weight" not in self.shapes:
-            return None
+    def _norm_if_any(self, name: str) -> Norm | None:
+        return self._norm(name) if f"{name}.weight" in self.shapes else None
+
+    def _norm(self, name: str) -> Norm:
         saved = self._read(f"{name}.weight")
         weight = self.floats(saved) + self.family.norm_shift
         return Norm(weight, self._floats(f"{name}.bias"), saved)
