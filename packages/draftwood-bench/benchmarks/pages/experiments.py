@@ -61,7 +61,7 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
         Choice(
             "Tokens for as many layers",
             ("drafts", "drafting 1"),
-            has("drafts", "best", "DEL over plain", "DEL at"),
+            has("drafts", "best", "DEL over plain"),
         ),
     ),
     "layers": (
@@ -98,8 +98,8 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
     "windowed": (
         Choice(
             "Behind",
-            ("texts", "drafts", "tokens per pass", "speed over plain"),
-            lambda row: row["texts"] == "free" or row["drafts"] in ("windowed", "suffix"),
+            ("drafts", "tokens per pass", "speed over plain"),
+            has("texts", "free"),
         ),
     ),
     "hybrids": (
@@ -108,8 +108,7 @@ SHOWN: Mapping[str, tuple[Choice, ...]] = {
             ("T", "drafts", "tokens per pass", "over the chain", "speed over plain"),
             has(
                 "drafts",
-                *("chain of 3", "chain of 6", "best first, 6 nodes, 3", "rsd-c (2, 1, 1)"),
-                "rsd-s, 3 beams",
+                *("chain of 3", "chain of 6", "best first, 6 nodes, 3", "rsd-s, 3 beams"),
             ),
         ),
     ),
