@@ -278,11 +278,11 @@ def model_of(family: str) -> AnyModel:
     return PATHS[family.partition("/")[2]](hf_model(family))
 
 
-def some_tokens(count: int, seed: int) -> list[int]:
+def some_tokens(count: int, seed: int = 0) -> list[int]:
     return random.Random(seed).choices(range(VOCAB), k=count)
 
 
-def some_tree(nodes: int, seed: int) -> DraftTree:
+def some_tree(nodes: int, seed: int = 0) -> DraftTree:
     """A random tree that branches a lot and is deep enough to outgrow a window."""
     chance = random.Random(seed)
     parents = [-1] + [chance.randrange(max(0, node - 4), node) for node in range(1, nodes)]

@@ -77,17 +77,15 @@ def drafted(
     features: Tensor,
     tokens: list[int],
     shape: tuple[int, int, int],
-    place: int = 0,
-    race_spread: float = 0.7,
 ) -> Tree:
     """A tree of so many nodes, levels and rows of a level, in one call as the library's steps make
     it.
     """
     size = 1 + shape[0]
     tree = structures.CHeadTree(
-        *(*shape, race_spread, -math.inf),
+        *(*shape, -math.inf),
         *((c_int64 * size)(), (c_int64 * size)(), (c_float * size)()),
     )
-    library.library().draftwood_head_draft(*session.taken(features, tokens, place=place), tree, 1)
+    library.library().draftwood_head_draft(*session.taken(features, tokens), tree, 1)
     size = 1 + tree.nodes
     return tree.tokens[:size], tree.parents[:size], tree.log_probs[:size]

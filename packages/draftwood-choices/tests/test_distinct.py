@@ -1,18 +1,19 @@
 """Distinct texts: drawn without replacement, proven on a table by enumeration."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
 import pytest
 
-from draftwood.engine import Options
+from draftwood.engine import Options, run_all
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.testing import TableModel, chi_square
-from draftwood_choices.distinct import distinct_texts
+from draftwood_choices.distinct import DistinctText, DistinctTexts
 from roads import tiny_llama
 
 LENGTH, END, PROMPT = 2, 2, [0]
@@ -23,6 +24,16 @@ Pair = tuple[tuple[int, ...], ...]
 
 def options(seed: int | None, temperature: float = 1.0) -> Options:
     return Options(Sampling(temperature), LENGTH, frozenset({END}), seed)
+
+
+def distinct_texts(
+    target: Model, prompt: Sequence[int], options: Options, count: int
+) -> list[DistinctText]:
+    """Draw different answers; see ``DistinctTexts``."""
+    task = DistinctTexts(target, prompt, options, count)
+    for _ in run_all([task]):
+        pass
+    return task.texts
 
 
 def chances() -> dict[tuple[int, ...], float]:

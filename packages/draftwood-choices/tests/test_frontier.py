@@ -102,7 +102,8 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     for command in (asked, ("train", "router", str(tmp_path / "r.json"), "--model", target)):
         assert "an address sends texts alone" in refused(*command, "--leader", "http://localhost")
     assert "leaves none of" in refused(*asked, "--skip", "900")
-    assert "needs numbers" in refused(*asked, "--values", "a")
+    assert "needs numbers such as 0,5,15, got '1,a'" in refused(*asked, "--values", "1,a")
+    assert "no value of 'n'" in refused(*asked, "--values", ",")
     assert "foreal's n must be from 0" in refused(*asked, "--values", "-1")
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from draftwood.drafters import Nothing
-from draftwood.engine import Options, generate
+from draftwood.engine import Options, generate, run_all
+from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
@@ -19,10 +20,10 @@ from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match
 from draftwood_choices.superposed import (
     WEIGHTS,
+    CountedTexts,
     SuperposedText,
     SuperposedTexts,
     Superposition,
-    superposed_texts,
 )
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
@@ -39,6 +40,21 @@ def model(seed: int = 3) -> NativeModel:
 
 def options(length: int = 8, ends: Sequence[int] = ()) -> Options:
     return Options(Sampling(0.0), length, frozenset(ends))
+
+
+def superposed_texts(
+    target: Model,
+    prompt: Sequence[int],
+    options: Options,
+    count: int,
+    n_grams: CountedTexts | None = None,
+    knobs: Superposition | None = None,
+) -> list[SuperposedText]:
+    """Write k texts at once; see ``SuperposedTexts``."""
+    task = SuperposedTexts(target, prompt, options, count, n_grams, knobs or Superposition())
+    for _ in run_all([task]):
+        pass
+    return task.best
 
 
 def greedily(target: Any, length: int, ends: Sequence[int] = ()) -> list[int]:

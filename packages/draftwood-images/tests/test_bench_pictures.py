@@ -87,6 +87,7 @@ def test_a_run_goes_on_where_it_was_stopped(
         (("--names", "red aple"), "did you mean apple"),
         (("--methods", "sdj"), "did you mean sjd"),
         (("--window", "17"), "--window"),
+        (("--methods", "sjd", "--group", "7"), "--group is for gsd, not sjd; leave it out"),
     ],
 )
 def test_bad_input_is_told_in_one_line(

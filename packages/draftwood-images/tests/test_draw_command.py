@@ -79,6 +79,11 @@ def test_a_page_is_written(folder: str, tmp_path: Path) -> None:
         (("red", "--method", "speculative"), "pictures have not"),
         (("red", "--method", "sdj"), "did you mean sjd"),
         (("red", "--window", "17"), "--window"),
+        (("red", "--method", "plain", "--whole"), "--whole is for raced-jacobi or sjd or gsd, not"),
+        (("red", "--method", "lookup", "--start", "row"), "not lookup; leave it out"),
+        (("red", "--method", "plain,sjd", "--group", "7"), "--group is for gsd, not plain, sjd;"),
+        (("red", "--distance", "2"), "--distance is for gsd, not raced-jacobi; leave it out"),
+        (("red", "--show", "--json"), "leave one of both out"),
         (("red", "--model", "nothing-there"), "there is no model of pictures nothing-there"),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from draftwood import engine
-from draftwood.engine import Options, run_all
+from draftwood.engine import Options
 from draftwood.engine.task import KeepsCache
 from draftwood.models.model import Model, ModelOutput, ModelSession, PromptInput, extend_in_chunks
 from draftwood.models.requirements import require_ability
@@ -166,13 +166,3 @@ class DistinctTexts(KeepsCache):
             if text.session is not None:
                 text.session.close()
                 text.session = None
-
-
-def distinct_texts(
-    target: Model, prompt: Sequence[int], options: Options, count: int
-) -> list[DistinctText]:
-    """Draw different answers; see ``DistinctTexts``."""
-    task = DistinctTexts(target, prompt, options, count)
-    for _ in run_all([task]):
-        pass
-    return task.texts

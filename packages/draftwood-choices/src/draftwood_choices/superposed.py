@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from draftwood import engine
 from draftwood.arrays import as_array
-from draftwood.engine import Options, run_all
+from draftwood.engine import Options
 from draftwood.engine.task import KeepsCache
 from draftwood.models.model import Model, ModelOutput, ModelSession, PromptInput, extend_in_chunks
 from draftwood.models.requirements import require_ability
@@ -219,18 +219,3 @@ class SuperposedTexts(KeepsCache):
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
-
-
-def superposed_texts(
-    target: Model,
-    prompt: Sequence[int],
-    options: Options,
-    count: int,
-    n_grams: CountedTexts | None = None,
-    knobs: Superposition | None = None,
-) -> list[SuperposedText]:
-    """Write k texts at once; see ``SuperposedTexts``."""
-    task = SuperposedTexts(target, prompt, options, count, n_grams, knobs or Superposition())
-    for _ in run_all([task]):
-        pass
-    return task.best

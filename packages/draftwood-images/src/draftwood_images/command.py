@@ -86,11 +86,11 @@ def draw(
       draftwood draw "red apple" --method plain,raced-jacobi,sjd --report page.html
       draftwood draw cat --method gsd --group 10 --inexact --show
     """
-    from draftwood_images.methods import require_method
     from draftwood_images.sources import open_drawing
 
-    for each in methods:
-        require_method(each, inexact)
+    drawing_options.require_methods(methods, inexact)
+    if show and as_json:
+        raise ValueError("--show prints pictures, which are no JSON; leave one of both out")
     if output is not None and report is not None and output.resolve() == report.resolve():
         raise ValueError(f"{output} cannot be picture and page at once; give --report another file")
     sitting = _sitting(open_drawing(model, dtype), name, given)

@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from draftwood.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from draftwood_images.drawing import DrawingRule
     from draftwood_images.drawing_model import DrawingModel
     from draftwood_images.methods import WindowKnobs
@@ -83,6 +86,21 @@ def of_windows(command: options.Command) -> options.Command:
     ):
         command = option(command)
     return command
+
+
+def require_methods(names: "Sequence[str]", inexact: bool) -> None:
+    """Refuse methods that pictures do not have, and typed options of windows that none reads.
+
+    Raises:
+        ValueError: with how to mend it.
+    """
+    from draftwood_images.methods import require_method, require_read
+
+    for each in names:
+        require_method(each, inexact)
+    source = click.get_current_context().get_parameter_source
+    typed = [each for each in OF_WINDOWS if source(each) is ParameterSource.COMMANDLINE]
+    require_read(typed, names)
 
 
 def rule_of(drawing: "DrawingModel", given: dict[str, Any]) -> "DrawingRule":

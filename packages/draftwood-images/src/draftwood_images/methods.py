@@ -1,7 +1,7 @@
 """Methods as pictures use them: windows, starts and groups, and what passes cost."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,6 +26,7 @@ WINDOWS, PIECE, ROUNDS = (1, 2, 4, 8, 16), 48, 3
 """Draft tokens of windows that are timed, tokens of the pieces that are drawn for it, and how often
 each is.
 """
+OF_PICTURES = ("raced-jacobi", "sjd", "gsd")
 LISTED = [
     CommandMethod(
         each.name,
@@ -34,7 +35,7 @@ LISTED = [
         each.source,
         each.promise,
     )
-    for each in map(methods.listing, ("raced-jacobi", "sjd", "gsd"))
+    for each in map(methods.listing, OF_PICTURES)
 ]
 """Methods that are meant for pictures, as ``draftwood methods`` lists them."""
 
@@ -170,6 +171,30 @@ def require_method(name: str, inexact: bool) -> None:
         raise ValueError(
             f"method {name!r} changes what the model would draw; --inexact allows that"
         )
+
+
+def require_read(knobs: Collection[str], names: Sequence[str]) -> None:
+    """Refuse knobs that none of these methods reads, before anything is loaded.
+
+    Args:
+        knobs: fields of ``WindowKnobs``.
+        names: of methods.
+
+    Raises:
+        ValueError: for one of them, with the methods that it is for.
+    """
+    for knob in knobs:
+        if not any(_reads(name, knob) for name in names):
+            fitting = " or ".join(each for each in OF_PICTURES if _reads(each, knob))
+            raise ValueError(f"--{knob} is for {fitting}, not {', '.join(names)}; leave it out")
+
+
+def _reads(name: str, knob: str) -> bool:
+    """True if a method drafts otherwise with another value of a knob."""
+    found = methods.recipe(name)
+    if knob in ("group", "delta", "distance"):
+        return isinstance(found.verifier, Grouped)
+    return issubclass(found.drafter, JacobiSampled)
 
 
 def picture_method(

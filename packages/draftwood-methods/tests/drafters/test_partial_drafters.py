@@ -11,7 +11,7 @@ from draftwood.drafters import Int4SelfDraft
 from draftwood.drafters.drafter import Drafter
 from draftwood.drafters.resources import Resources
 from draftwood.engine import Options, generate
-from draftwood.models.model import ForwardInput, Layers, ModelOutput
+from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
@@ -27,6 +27,7 @@ from draftwood_methods.drafters.early_exit import EarlyExit
 from draftwood_methods.drafters.windowed import Windowed
 from draftwood_methods.exits import Exits, exits_for
 from draftwood_torch.models.transformers import TransformersModel
+from passes import passes_of
 
 PROMPT = [1, 2, 3, 4, 5]
 
@@ -39,20 +40,6 @@ def model() -> NativeModel:
 @pytest.fixture(scope="module")
 def exits(model: NativeModel) -> Exits:
     return Exits.of(model, layers=(2, 3), most=1024)
-
-
-def passes_of(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Layers, int]]:
-    """The layers and rows of every pass from now on, prompts left out."""
-    seen: list[tuple[Layers, int]] = []
-    compute = model.compute
-
-    def watched(parts: Any, hidden: Any) -> list[ModelOutput]:
-        own = [part for part in parts if not getattr(part, "is_prompt", False)]
-        seen.extend((part.layers, part.place.count) for part in own)
-        return compute(parts, hidden)
-
-    monkeypatch.setattr(model, "compute", watched)
-    return seen
 
 
 def written(
@@ -69,7 +56,10 @@ def test_no_layer_is_run_twice_for_a_token(
     seen = passes_of(model, monkeypatch)
     written(model, EarlyExit(2, exits, Widths((1, 1, 1))), Match(), tokens=9)
     drafting, stopped, rest = Layers(stop=2), (Layers(stop=2), 1), (Layers(start=2), 4)
-    assert seen[:5] == [(drafting, 1)] * 3 + [stopped, rest]
+    assert [(each.layers, each.rows) for each in seen[:5]] == [
+        *[(drafting, 1)] * 3,
+        *(stopped, rest),
+    ]
 
 
 def test_a_model_that_goes_on_writes_what_it_writes_alone(model: NativeModel, exits: Exits) -> None:

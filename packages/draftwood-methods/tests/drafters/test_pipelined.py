@@ -9,7 +9,7 @@ import torch
 from draftwood.drafters import Nothing
 from draftwood.drafters.drafter import DraftRequest, VerifiedTree
 from draftwood.engine import Method, Options, generate
-from draftwood.models.model import Layers, ModelOutput
+from draftwood.models.model import Layers
 from draftwood.models.native import NativeModel
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
@@ -23,6 +23,7 @@ from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
 from draftwood_torch.tensors import as_tensor
 from law_cases import DISTANCE, text_distance
+from passes import passes_of
 
 PROMPT, STOP, LAYERS = [1, 2, 3, 4, 5], 3, 6
 ROADS: list[type[Any]] = [NativeModel, LeanModel, TransformersModel]
@@ -31,21 +32,6 @@ ROADS: list[type[Any]] = [NativeModel, LeanModel, TransformersModel]
 @pytest.fixture(params=ROADS, ids=lambda road: road.__name__)
 def model(request: pytest.FixtureRequest) -> Any:
     return request.param(tiny_llama(5, layers=LAYERS))
-
-
-def passes_of(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Layers, int, bool]]:
-    """Layers and rows of every pass from now on, and whether it is in a thread of its own."""
-    seen: list[tuple[Layers, int, bool]] = []
-    compute, main = model.compute, threading.get_ident()
-
-    def watched(parts: Any, hidden: Any) -> list[ModelOutput]:
-        own = [part for part in parts if not getattr(part, "is_prompt", False)]
-        beside = threading.get_ident() != main
-        seen.extend((part.layers, part.place.count, beside) for part in own)
-        return compute(parts, hidden)
-
-    monkeypatch.setattr(model, "compute", watched)
-    return seen
 
 
 def written(model: Any, drafter: Any, temperature: float = 0.0, tokens: int = 24) -> list[int]:

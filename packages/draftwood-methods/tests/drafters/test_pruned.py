@@ -26,6 +26,7 @@ from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.exits import Exits
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
+from passes import passes_of
 
 PROMPT = [1, 2, 3, 4, 5]
 
@@ -69,18 +70,10 @@ def test_a_cut_tree_changes_no_text_on_other_paths(path: Any) -> None:
 def test_only_what_is_left_runs_the_other_layers(
     model: NativeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows: list[tuple[Layers, int]] = []
-    compute = model.compute
-
-    def watched(parts: Any, hidden: Any) -> Any:
-        own = [part for part in parts if not getattr(part, "is_prompt", False)]
-        rows.extend((part.layers, part.place.count) for part in own)
-        return compute(parts, hidden)
-
-    monkeypatch.setattr(model, "compute", watched)
+    seen = passes_of(model, monkeypatch)
     steps = steps_of(model, Pruned(TokenRecycling(), 3, least=0.02))
-    whole = [count for layers, count in rows if layers == Layers(stop=3)]
-    left = [count for layers, count in rows if layers != Layers(stop=3)]
+    whole = [each.rows for each in seen if each.layers == Layers(stop=3)]
+    left = [each.rows for each in seen if each.layers != Layers(stop=3)]
     assert [count - 1 for count in left] == [step.drafted for step in steps[1:]]
     assert len(whole) > 8  # what was never seen has no successors to draft
     assert sum(left) < 0.5 * sum(whole)

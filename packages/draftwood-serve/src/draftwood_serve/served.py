@@ -315,4 +315,4 @@ def _heard(load: "asyncio.Task[None]") -> None:
 
 
 def _not_loaded(message: str, code: str) -> ApiError:
-    return no_retry(503, message, code, "server_error")
+    return no_retry(503, message, code)

@@ -211,7 +211,7 @@ class OpenRequest:
 
     def _late(self, what: str) -> ApiError:
         seconds = self.service.settings.request_timeout
-        return no_retry(504, f"{what} within {seconds:g} s", "timeout", "server_error")
+        return no_retry(504, f"{what} within {seconds:g} s", "timeout")
 
     async def updates(self) -> list[TextUpdate]:
         """Wait for updates since the last call; empty once there are none left.

@@ -163,6 +163,39 @@ def test_heads_of_the_library_are_switched_off(
     assert changes(report)["native heads"] is None  # auto has no other
 
 
+def test_a_prompt_is_read_from_a_file_or_from_standard_input(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[str]()
+
+    def noted(lm: Any, prompt: str, *more: Any) -> bool:
+        seen.append(prompt)
+        return True
+
+    monkeypatch.setattr("draftwood.cli.bisect.bisect_text", noted)
+    (tmp_path / "prompt.txt").write_text("of a file\n")
+    monkeypatch.chdir(tmp_path)
+    for typed, given in (("@prompt.txt", None), ("-", "piped\n"), ("typed", None)):
+        assert run("check", "--bisect", typed, "--model", target, given=given).exit_code == 0
+    assert seen == ["of a file", "piped", "typed"]
+
+
+@pytest.fixture
+def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(*names: Any, **how: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("draftwood.cli.options.load", loaded)
+
+
+@pytest.mark.usefixtures("nothing_loads")
+def test_bad_prompts_are_refused_before_anything_loads() -> None:
+    assert "the prompt is empty" in refused("check", "--bisect", " ")
+    assert "there is no file nowhere.txt" in refused("check", "--bisect", "@nowhere.txt")
+    texts = ("check", "--bisect", PROMPT, "--texts", "3")
+    assert "--texts is for checks on a model that fills masks; leave it out" in refused(*texts)
+
+
 def test_one_method_at_a_time() -> None:
     assert "name one with --methods" in refused(
         "check", "--bisect", PROMPT, "--methods", "lookup,auto"

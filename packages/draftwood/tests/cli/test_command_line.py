@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from command import refused, run
 from draftwood.cli import main as module
-from draftwood.cli import terminal
+from draftwood.cli import options, terminal
 from draftwood.cli.main import main
 from draftwood.stats import Stats
 from draftwood.version import __version__
@@ -49,6 +49,15 @@ def test_help_imports_nothing_heavy():
         " in sys.modules])"
     )
     assert python("-c", code).stdout == "[]\n"
+
+
+def test_lists_of_numbers_have_commas_between():
+    read = options.numbers(int, "2,15")
+    context, parameter = click.Context(main), click.Option(["--layers"])
+    values = {None: None, "": (), "2, 15,": (2, 15), "3,3": (3, 3)}
+    assert {value: read(context, parameter, value) for value in values} == values
+    with pytest.raises(click.BadParameter, match="needs numbers such as 2,15, got '1,a'"):
+        read(context, parameter, "1,a")
 
 
 def test_defaults_are_the_library_s():

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 from transformers import AutoTokenizer
 
-from command import run
+from command import refused, run
 from draftwood.cli.tree_view import best_step, draw_step, visible
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
@@ -96,6 +96,17 @@ def test_best_step():
     ]
     assert best_step(steps) is steps[2]
     assert best_step(steps[:1]) is None
+
+
+def test_demo_reads_the_prompt_of_a_file(target, tmp_path, monkeypatch):
+    (tmp_path / "prompt.txt").write_text("abcabc\n")
+    monkeypatch.chdir(tmp_path)
+    options = ("--model", target, "--max-new-tokens", "8", "--prompt")
+    for typed, given in (("@prompt.txt", None), ("-", "abcabc\n")):
+        result = run("demo", *options, typed, given=given)
+        assert result.exit_code == 0, result.output
+        assert "\nabcabc\n" in result.stdout
+    assert "there is no file nowhere.txt" in refused("demo", *options, "@nowhere.txt")
 
 
 @pytest.mark.parametrize("columns", ["80", "40"])

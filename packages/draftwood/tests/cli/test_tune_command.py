@@ -11,7 +11,7 @@ import draftwood
 from command import hear_ctrl_c, refused, run, with_library
 from draftwood import methods
 from draftwood.cli import costs
-from draftwood.cli.curve_view import draw_curve
+from draftwood.cli.curve_view import HEIGHT, WIDTH, draw_curve
 from draftwood.costs import calibration, disturbance
 from draftwood.costs.curve import FULL, Curve
 from draftwood.costs.following import Following
@@ -318,16 +318,18 @@ def test_warnings_of_draftwood_are_one_line():
 # ---- the drawing
 
 
-def drawn(curve: Curve, **options: object) -> list[str]:
-    return draw_curve(curve, **options).plain.splitlines()  # type: ignore[arg-type]
+def drawn(curve: Curve, encoding: str = "utf-8") -> list[str]:
+    return draw_curve(curve, encoding).plain.splitlines()
 
 
 def test_a_curve_rises_from_left_to_right():
-    lines = drawn(Curve((1, 8, 64), (0.01, 0.01, 0.04)), width=40, height=8)
-    assert len(lines) == 10
+    lines = drawn(Curve((1, 8, 64), (0.01, 0.01, 0.04)))
+    assert len(lines) == HEIGHT + 2
     assert lines[0].startswith("40 ms │")
-    assert lines[6].startswith("10 ms │⠉") or lines[5].startswith("10 ms │")
-    tops = [min(row for row in range(8) if line_has(lines[row], column)) for column in range(40)]
+    assert lines[7].startswith("10 ms │⠒")
+    tops = [
+        min(row for row in range(HEIGHT) if line_has(lines[row], column)) for column in range(WIDTH)
+    ]
     assert tops == sorted(tops, reverse=True)
     assert lines[-1].split() == ["1", "2", "4", "8", "16", "32", "64", "nodes"]
 
@@ -338,9 +340,9 @@ def line_has(line: str, column: int) -> bool:
 
 
 def test_marks_stand_below_their_nodes():
-    (*_, line, marks) = drawn(Curve((1, 4), (0.01, 0.02)), width=31)
+    (*_, line, marks) = drawn(Curve((1, 8), (0.01, 0.02)))
     start = line.index("└") + 1
-    assert [marks.index(mark) - start for mark in "124"] == [0, 15, 30]
+    assert [marks.index(mark) - start for mark in "1248"] == [0, 20, 39, 59]
 
 
 def test_a_lone_size_and_terminals_without_braille():

@@ -215,6 +215,8 @@ def test_prompts(lm: draftwood.LanguageModel) -> None:
     )
     with pytest.raises(ValueError, match="no chat template"):
         lm.generate([{"role": "user", "content": "w1"}])
+    with pytest.raises(ValueError, match="a raw prompt is no chat, so it takes a text, not a list"):
+        lm.generate([{"role": "user", "content": "w1"}], raw=True)
     with pytest.raises(ValueError, match="empty"):
         lm.generate("")
 

@@ -1,10 +1,14 @@
 """Rules of sampling in C++, against those of NumPy."""
 
+from collections.abc import Sequence
+from ctypes import addressof
 from typing import Any
 
 import numpy as np
 import pytest
+from jaxtyping import Float
 
+from draftwood.arrays import address_of
 from draftwood.native import library
 from draftwood.native.filters import Filters
 from draftwood.sampling import Context, Sampling
@@ -36,9 +40,31 @@ def row_of(size: int, scale: float = 2.0) -> np.ndarray:
     return scale * np.random.default_rng(size).standard_normal(size, np.float32)
 
 
+def filtered(
+    sampling: Sampling,
+    logits: Float[np.ndarray, " vocab"],
+    tokens: Sequence[int] = (),
+    prompt: int = 0,
+) -> Float[np.ndarray, " vocab"]:
+    """A row of logits with minus infinity for what cannot be drawn.
+
+    Args:
+        tokens: before the place of the row, for rules that go by them.
+        prompt: how many of these are not the answer's.
+    """
+    rules, text = Filters(sampling), library.integers(tokens)
+    row = np.ascontiguousarray(logits, np.float32)
+    result = np.empty_like(row)
+    library.library().draftwood_filter(
+        *(rules.structure, addressof(text), len(tokens), prompt),
+        *(sampling.temperature, address_of(row), len(row), address_of(result)),
+    )
+    return result
+
+
 def laws(row: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities by the rows that filters leave, and by NumPy."""
-    left = Filters(sampling).filtered(row, sampling.temperature, TEXT, PROMPT)
+    left = filtered(sampling, row, TEXT, PROMPT)
     found = Sampling(sampling.temperature).probs(left[None].astype(np.float64))[0]
     wanted = sampling.probs(row[None], [Context(TEXT, PROMPT)])[0]
     return found, wanted
@@ -66,7 +92,7 @@ def test_another_rule_gives_another_law(other: dict[str, Any]) -> None:
 
 def test_ties_with_the_last_of_top_k_are_kept() -> None:
     row = np.array([1.0, 3.0, 2.0, 2.0, 2.0, 0.0], np.float32)
-    left = Filters(Sampling(1.0, top_k=2)).filtered(row, 1.0)
+    left = filtered(Sampling(1.0, top_k=2), row)
     assert np.isfinite(left).tolist() == [False, True, True, True, True, False]
 
 
@@ -83,7 +109,7 @@ def test_of_ties_in_a_nucleus_the_first_are_kept(rules: dict[str, Any]) -> None:
 def test_a_certain_choice_is_only_penalised() -> None:
     row = row_of(300)
     sampling = Sampling(0.0, top_k=3, top_p=0.5, frequency_penalty=0.5)
-    left = Filters(sampling).filtered(row, 0.0, TEXT, PROMPT)
+    left = filtered(sampling, row, TEXT, PROMPT)
     assert np.isfinite(left).all()
     assert left[2] == pytest.approx(row[2] - 0.5)  # once in the answer
     assert left[3] == row[3]
@@ -93,13 +119,13 @@ def test_a_certain_choice_is_only_penalised() -> None:
 def test_a_row_that_is_none_shows_itself(value: float) -> None:
     row = row_of(300)
     row[7] = value
-    left = Filters(Sampling(1.0, top_p=0.5)).filtered(row, 1.0)
+    left = filtered(Sampling(1.0, top_p=0.5), row)
     assert not np.isfinite(left.max())
 
 
 def test_nothing_is_left_where_all_is_banned() -> None:
     banned = {token: -float("inf") for token in range(3)}
-    left = Filters(Sampling(1.0, logit_bias=banned)).filtered(row_of(3), 1.0)
+    left = filtered(Sampling(1.0, logit_bias=banned), row_of(3))
     assert (left == -np.inf).all()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from draftwood.arrays import below
 from draftwood.drafters.drafter import DraftRequest
-from draftwood.native.head_session import Found
 from draftwood.sources.source import AskedNode, Candidates, Evidence, TargetUpdate
 from draftwood.sources.trained_head import (
     DEPTHS,
@@ -20,6 +19,7 @@ from draftwood.sources.trained_head import (
     USUAL_ROWS,
     TrainedHeadSource,
 )
+from reference.successors import found_of
 
 
 class TrainedHeadSession:
@@ -68,11 +68,12 @@ class TrainedHeadSession:
     def candidates(self, state: AskedNode) -> Sequence[Candidates]:
         since = time.perf_counter()
         if state.parent is None:
-            found = self._take_in(state.token)
+            self._take_in(state.token)
         else:
-            found = self.session.level([state.parent.row], [state.token])
+            self.session.level([state.parent.row], [state.token])
             state.row, self.rows = self.rows, self.rows + 1
         self._count(state.depth > 0, time.perf_counter() - since)
+        found = found_of(self.session)
         if math.isnan(found.log_probs[0][0]):  # of a broken head, or of broken states
             return []
         probs = {
@@ -85,15 +86,14 @@ class TrainedHeadSession:
         spent, self.answering = self.answering, 0.0
         return spent
 
-    def _take_in(self, root: int) -> Found:
-        """All rows whose next token is known."""
+    def _take_in(self, root: int) -> None:
+        """Take in all rows whose next token is known."""
         states = [reduce(below, kept)[-NEWEST:] for kept in self.states]
         place = 0 if self.rng is None else self.rng.next_draw[1]
         self.taken = len(self.late)
-        found = self.session.take(states, [*self.late[1:], root], place=place)
+        self.session.take(states, [*self.late[1:], root], place=place)
         self.late, self.rows = [], 0
         self.states = [[] for _ in self.hidden]
-        return found
 
     def _count(self, deep: bool, seconds: float) -> None:
         if not self.source.is_timed:

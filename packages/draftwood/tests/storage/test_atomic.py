@@ -15,6 +15,7 @@ from filelock import FileLock
 from draftwood.loading.downloads import _run
 from draftwood.storage.atomic import (
     MANIFEST,
+    hold,
     publish,
     remove_folder,
     replace_folder,
@@ -72,6 +73,16 @@ def test_who_does_not_wait_for_another_process_is_told(tmp_path: Path) -> None:
     publish(tmp_path / "a", "test", lambda new: None, waits=False)
     remove_folder(tmp_path / "there", waits=False)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
+
+
+def test_a_folder_is_held_until_its_lock_is_released(tmp_path: Path) -> None:
+    lock = hold(tmp_path, ValueError("first"))
+    with pytest.raises(ValueError, match="second"):
+        hold(tmp_path, ValueError("second"))
+    release = threading.Thread(target=lock.release)
+    release.start()
+    release.join()
+    hold(tmp_path, ValueError("third")).release()
 
 
 def test_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftwood.cli import options
 from draftwood.cli.groups import OpenGroup
 from draftwood_bench.cli.measurements import cost, gguf, overhead, quality
 from draftwood_bench.cli.options import (
     SETTINGS,
     methods_option,
-    numbers,
     peers_option,
     run_options,
     tree_option,
@@ -79,14 +79,14 @@ def spec_bench(
     "--lengths",
     default="2,3,4,5",
     show_default=True,
-    callback=numbers(int),
+    callback=options.numbers(int, "2,3,4,5"),
     help="Levels of the trees.",
 )
 @click.option(
     "--budgets",
     default=BUDGETS,
     show_default=True,
-    callback=numbers(int),
+    callback=options.numbers(int, BUDGETS),
     help="Drafted tokens, of these and 4.",
 )
 @click.option(
@@ -226,11 +226,14 @@ def axes(
     "--batches",
     default="1,2,4,8",
     show_default=True,
-    callback=numbers(int),
+    callback=options.numbers(int, "1,2,4,8"),
     help="Requests at a time.",
 )
 @click.option(
-    "--rates", default="", callback=numbers(float), help="Requests per second, arriving at random."
+    "--rates",
+    default="",
+    callback=options.numbers(float, "0.5,1,2"),
+    help="Requests per second, arriving at random.",
 )
 @click.option(
     "--most", type=int, default=8, show_default=True, help="Most of these under way at a time."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options
-from draftwood_bench.cli.options import COUNT, numbers, output_option, threads_option, words
+from draftwood_bench.cli.options import COUNT, output_option, threads_option, words
 from draftwood_bench.cli.show import tell, told_progress, typed
 
 if TYPE_CHECKING:
@@ -114,14 +114,14 @@ def overhead(
     "--nodes",
     default="1,2,4,8,16,32,64",
     show_default=True,
-    callback=numbers(int),
+    callback=options.numbers(int, "1,2,4,8"),
     help="Nodes of a tree, its root among them.",
 )
 @click.option(
     "--contexts",
     default="128",
     show_default=True,
-    callback=numbers(int),
+    callback=options.numbers(int, "128,1024"),
     help="Tokens before the tree.",
 )
 @click.option(

@@ -24,20 +24,6 @@ SETTINGS = (
 )
 
 
-def numbers(kind: Callable[[str], Any]) -> Callable[..., tuple[Any, ...]]:
-    """A comma-separated list of numbers."""
-
-    def read(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Any, ...]:
-        try:
-            return tuple(kind(part) for part in value.split(",") if part.strip())
-        except ValueError:
-            raise click.BadParameter(
-                f"takes numbers with commas between, got {value!r}", context, parameter
-            ) from None
-
-    return read
-
-
 def words(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
 
@@ -61,7 +47,7 @@ def run_options(temperature: str, tokens: int) -> Callable[[options.Command], op
                 "temperatures",
                 default=temperature,
                 show_default=True,
-                callback=numbers(float),
+                callback=options.numbers(float, "0,0.7"),
                 help="One or more, with commas between.",
             ),
             options.text_option("max_new_tokens", tokens),

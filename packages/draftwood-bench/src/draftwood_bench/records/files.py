@@ -19,14 +19,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftwood.storage.atomic import write_file
+from draftwood.storage.atomic import LOCK as LOCK
+from draftwood.storage.atomic import hold, write_file
 from draftwood_bench.plan.units import Key
 from draftwood_bench.records.typed_fields import Made, made_of
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
+RUN, RECORDS, TREE = "run.json", "records.jsonl", "tree.json"
 PACKED = f"{RECORDS}.gz"
 
 TRIES = 2  # starts of a run in which a peer may fail at one prompt
@@ -392,19 +393,10 @@ def held(folder: Path) -> "BaseFileLock":
     Raises:
         OSError: where another process is writing it, or the disk refuses.
     """
-    from filelock import FileLock, Timeout
-
+    taken = OSError(f"another process is writing {folder}; wait for it, or name another folder")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
-    try:
-        with disk_errors(folder):
-            lock.acquire(timeout=0)
-    except Timeout:
-        raise OSError(
-            f"another process is writing {folder}; wait for it, or name another folder"
-        ) from None
-    return lock
+        return hold(folder, taken)
 
 
 def append_lines(path: Path, lines: bytes) -> None:

@@ -6,19 +6,13 @@ from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import Estimate, block_efficiency, mbsu, per_run, pooled
 
 
-def best_shape(
-    records: Sequence[Record], method: str, at: str, draft_ratio: float = 0.0
-) -> list[Record] | None:
+def best_shape(records: Sequence[Record], method: str, at: str) -> list[Record] | None:
     """The records of the shape with the greatest block efficiency.
 
     None where nothing is measured.
-
-    Args:
-        draft_ratio: size of the draft model over the target's; above 0 the memory-bound speed-up
-            counts.
     """
     here = [record for record in records if (record.method, record.at) == (method, at)]
-    return fastest(here, draft_ratio)
+    return fastest(here, 0.0)
 
 
 def held_out(records: Sequence[Record], method: str, at: str) -> Estimate | None:
@@ -67,7 +61,7 @@ def fastest(records: Sequence[Record], draft_ratio: float) -> list[Record] | Non
     None where nothing is measured.
 
     Args:
-        draft_ratio: see ``best_shape``.
+        draft_ratio: size of the draft model over the target's; at 0 block efficiency counts.
     """
     cells: dict[str, list[Record]] = {}
     for record in records:

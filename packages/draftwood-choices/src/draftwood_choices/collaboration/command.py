@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import generate, options
+from draftwood.cli.painter import is_coloured
 from draftwood.cli.terminal import notes
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def collaborate(
     if not is_address:
         ahead = replace(ahead, dtype=leader_dtype)
         ahead.require()
+    generate.require_chat(system, decoding["raw"])
     written = generate.given_prompt(prompt, file)
     if written is None:
         written = generate.read_prompt()
@@ -188,9 +190,7 @@ def _remote(
 def _show(text: "Collaboration", colour: bool, as_json: bool) -> None:
     for passage in text:
         if not as_json:
-            style = (
-                COLOURS.get(passage.writer) if colour and not os.environ.get("NO_COLOR") else None
-            )
+            style = COLOURS.get(passage.writer) if is_coloured(colour) else None
             click.echo(click.style(passage.text, fg=style) if style else passage.text, nl=False)
     result = text.result
     if as_json:

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
 
 
-def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
-    try:
-        return tuple(dict.fromkeys(float(each) for each in value.split(",")))
-    except ValueError:
-        raise click.BadParameter(f"needs numbers, as 0,5,15; got {value!r}") from None
-
-
 @click.command(short_help="Two models, one text: quality and cost as a rule's knob turns.")
 @options.model_options
 @leader_option
@@ -28,7 +21,13 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 @options.method
 @click.option("--rule", default="foreal", show_default=True, help="Of 'draftwood collaborate'.")
 @click.option("--knob", default="n", show_default=True, help="Of the rule.")
-@click.option("--values", default="5,15", show_default=True, callback=_numbers, help="Of the knob.")
+@click.option(
+    "--values",
+    default="5,15",
+    show_default=True,
+    callback=options.numbers(float, "0,5,15"),
+    help="Of the knob.",
+)
 @click.option(
     "--router",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

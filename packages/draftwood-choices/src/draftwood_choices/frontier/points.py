@@ -55,10 +55,12 @@ def swept(rule: str, knob: str, values: Sequence[float]) -> dict[str, Collaborat
     """A rule at each value of a knob, by the names of the points.
 
     Raises:
-        ValueError: for an unknown rule or knob, and for a value out of range.
+        ValueError: for an unknown rule or knob, no value, and one out of range.
     """
     if rule not in RULES:
         raise ValueError(f"there is no rule {rule!r}; there are: {', '.join(RULES)}")
+    if not values:
+        raise ValueError(f"there is no value of {knob!r} to try; give one or more")
     told = [f"{value:g}" for value in values]
     return {f"{rule},{knob}={each}": made(RULES[rule], {knob: each}) for each in told}
 

@@ -160,6 +160,7 @@ def solve(
     if decoding["temperature"] is None:
         decoding["temperature"] = way.temperature
     names.require()
+    generate.require_chat(system, decoding["raw"])
     written = generate.given_prompt(task, file)
     if written is None:
         written = generate.read_prompt("the task")

@@ -82,11 +82,9 @@ def pictures(
       draftwood bench pictures --names "red apple,cat" --seeds 8 --output runs/two
     """
     from draftwood_images.measuring.table import compared, table
-    from draftwood_images.methods import require_method
     from draftwood_images.sources import open_drawing
 
-    for each in methods:
-        require_method(each, inexact)
+    drawing_options.require_methods(methods, inexact)
     given |= {"methods": ["plain", *(each for each in methods if each != "plain")]}
     run = _run(open_drawing(model, dtype), _named(names), limit, folder, given)
     with terminal.progress() as bar:

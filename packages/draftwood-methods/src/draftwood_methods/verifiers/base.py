@@ -1,15 +1,18 @@
 """Common parts of lossy rules."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
+from draftwood.rng import Rng
 from draftwood.sampling import LazyProbs
-from draftwood.tree import DraftTree
+from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers.base import require_known
-from draftwood.verifiers.verifier import NodeProbs
+from draftwood.verifiers.verifier import NodeProbs, Verdict
 
 
 def never_one_hot(probs: NodeProbs) -> NodeProbs:
@@ -46,3 +49,20 @@ def longest_path(
 
 def _is_filler(tree: DraftTree, child: int) -> bool:
     return tree.is_drawn and float(tree.row_of(child)[tree.token_list[child]]) == 0.0
+
+
+class LongestLiked(ABC):
+    """Keep the longest path of tokens that a rule likes, then draw from the target behind it.
+
+    Lossy whatever the draws: the rule is exact for none.
+    """
+
+    exact_for: ClassVar[frozenset[Draw]] = frozenset()
+
+    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        longest = longest_path(tree, never_one_hot(target_probs), self.likes)
+        return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
+
+    @abstractmethod
+    def likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
+        """Tell which tokens will do after a node with the target's distribution ``p``."""

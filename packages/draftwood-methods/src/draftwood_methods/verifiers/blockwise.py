@@ -7,15 +7,12 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.rng import Rng
-from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
-from draftwood.verifiers.verifier import NodeProbs, Verdict
-from draftwood_methods.verifiers.base import longest_path, never_one_hot
+from draftwood_methods.verifiers.base import LongestLiked
 
 
 @dataclass(frozen=True)
-class TopN:
+class TopN(LongestLiked):
     """Keep the longest path of tokens among the target's ``count`` likeliest, then draw from it.
 
     Stern et al. 2018 (arXiv:1811.03115). Lossy: the distribution of the text is not the target's;
@@ -31,22 +28,17 @@ class TopN:
     """
 
     name: ClassVar[str] = "top-n"
-    exact_for: ClassVar[frozenset[Draw]] = frozenset()
     count: int = 2
 
     def __post_init__(self) -> None:
         positive("count", [self.count])
 
-    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        longest = longest_path(tree, never_one_hot(target_probs), self._likes)
-        return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
-
-    def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
+    def likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         return lambda token: bool(p[token] > 0.0) and int((p > p[token]).sum()) < self.count
 
 
 @dataclass(frozen=True)
-class Distance:
+class Distance(LongestLiked):
     """Keep the longest path of tokens whose ids are near the target's likeliest, then draw from it.
 
     For tokens whose ids are ordered, as intensities of pixels are. Stern et al. 2018
@@ -61,17 +53,12 @@ class Distance:
     """
 
     name: ClassVar[str] = "distance"
-    exact_for: ClassVar[frozenset[Draw]] = frozenset()
     most: int = 2
 
     def __post_init__(self) -> None:
         if self.most < 0:
             raise ValueError(f"most must be a difference of token ids, at least 0, got {self.most}")
 
-    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        longest = longest_path(tree, never_one_hot(target_probs), self._likes)
-        return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
-
-    def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
+    def likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         best = int(p.argmax())
         return lambda token: bool(p[token] > 0.0) and abs(token - best) <= self.most

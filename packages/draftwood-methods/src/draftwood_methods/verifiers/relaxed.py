@@ -8,15 +8,12 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from draftwood.rng import Rng
-from draftwood.tree import DraftTree, Draw
 from draftwood.validation import positive
-from draftwood.verifiers.verifier import NodeProbs, Verdict
-from draftwood_methods.verifiers.base import longest_path, never_one_hot
+from draftwood_methods.verifiers.base import LongestLiked
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class Relaxed(LongestLiked):
     """Keep the longest path of tokens that are among the target's ``beta`` likeliest and at most
     ``tau`` nats less likely than the first, then draw from it.
 
@@ -35,7 +32,6 @@ class Relaxed:
     """
 
     name: ClassVar[str] = "relaxed"
-    exact_for: ClassVar[frozenset[Draw]] = frozenset()
     beta: int = 3
     tau: float = 1.0
 
@@ -44,15 +40,11 @@ class Relaxed:
         if not self.tau >= 0.0:
             raise ValueError(f"tau must be a difference of log probabilities, got {self.tau}")
 
-    def __call__(self, tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
-        longest = longest_path(tree, never_one_hot(target_probs), self._likes)
-        return Verdict(tree.path_to(longest), rng.draw(target_probs[longest]))
-
-    def _likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
+    def likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         least = float(p.max()) * exp(-self.tau)
 
-        def likes(token: int) -> bool:
+        def will_do(token: int) -> bool:
             own = float(p[token])
             return own > 0.0 and own >= least and int((p > p[token]).sum()) < self.beta
 
-        return likes
+        return will_do

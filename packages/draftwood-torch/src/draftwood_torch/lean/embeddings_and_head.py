@@ -69,9 +69,8 @@ class LeanEmbeddingsAndHead:
     def weights(self) -> EmbeddingsAndHeadWeights:
         """Give the weights themselves, which the model keeps anyway."""
         head, norm = self.decoder.lm_head, self.decoder.norm
-        bias = None if norm.bias is None else norm.bias.to(self.dtype)
         return EmbeddingsAndHeadWeights(
-            self.embedding, norm.saved.to(self.dtype), bias, head.floats, bias_of(head)
+            self.embedding, norm.saved.to(self.dtype), head.floats, bias_of(head)
         )
 
     def _embedded(self, tokens: Int[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:

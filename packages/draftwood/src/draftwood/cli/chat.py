@@ -92,7 +92,7 @@ def chat(
         notes().print(f"{first.name} does without {given}; a /method may use it", style="dim")
     decoding["exact"] = not inexact
     sampling_params(None, decoding)  # refused before anything is loaded
-    if save is not None and _is_default("resume"):
+    if save is not None and _resumes_by_default():
         resume = None  # what is typed in the command line wins
     saved_as, begun = _begun(names.model, save, resume)
     if system is not None:
@@ -110,9 +110,9 @@ def chat(
     calibration.keep("draftwood chat")
 
 
-def _is_default(name: str) -> bool:
-    """True if an option's value is from the configuration's file."""
-    source = click.get_current_context().get_parameter_source(name)
+def _resumes_by_default() -> bool:
+    """True if the value of --resume is from the configuration's file."""
+    source = click.get_current_context().get_parameter_source("resume")
     return source is ParameterSource.DEFAULT_MAP
 
 

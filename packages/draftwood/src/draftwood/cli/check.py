@@ -21,6 +21,8 @@ TITLES = {
     "control": "Rules known to be wrong: the chi-square must catch them",
 }
 
+TEXTS_ELSEWHERE = "--texts is for checks on a model that fills masks; leave it out"
+
 
 @click.command()
 @click.option(
@@ -32,7 +34,10 @@ TITLES = {
 @click.option(
     "--bisect",
     metavar="PROMPT",
-    help="Name the part that changes the answer to this prompt, by switching parts off in turn.",
+    help=(
+        "Name the part that changes the answer to this prompt, by switching parts off in turn;"
+        " @FILE puts a file's text in, - reads it from standard input."
+    ),
 )
 @options.model_options
 @options.text_option("max_new_tokens", 24)
@@ -78,12 +83,15 @@ def check(
 
     asked = methods or (lossless_names() if bisect is None else [names.drafts.method])
     _require_lossless(asked, names)
+    if texts is not None and bisect is not None:
+        raise ValueError(TEXTS_ELSEWHERE)
     if bisect is not None:
         _require_one(asked)
         from draftwood.cli.bisect import bisect_text
 
+        written = _prompt(bisect)
         lm = options.load(names).with_method(asked[0] if methods else None)
-        same = bisect_text(lm, bisect, max_new_tokens, as_json)
+        same = bisect_text(lm, written, max_new_tokens, as_json)
         context.exit(0 if same else 1)
     names = replace(names, dtype=names.dtype or "float32")
     names.require()
@@ -97,7 +105,7 @@ def check(
         require_token_by_token(plain.name, plain.calibration.folder)
     others = {} if methods else checking.checks_for(plain, texts or 2, max_new_tokens)
     if texts is not None and other_way(plain.calibration.folder) is None:
-        raise ValueError("--texts is for checks on a model that fills masks; leave it out")
+        raise ValueError(TEXTS_ELSEWHERE)
     label = str(names.dtype) if names.cache is None else f"{names.dtype}, cache in {names.cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
@@ -139,6 +147,13 @@ def _require_one(names: list[str]) -> None:
         raise ValueError(
             f"--bisect takes a single method apart, got {', '.join(names)}; name one with --methods"
         )
+
+
+def _prompt(typed: str) -> str:
+    from draftwood.cli.generate import given_prompt, read_prompt
+
+    written = given_prompt(typed, None)
+    return read_prompt() if written is None else written
 
 
 def _steps(

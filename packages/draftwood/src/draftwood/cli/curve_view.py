@@ -11,32 +11,30 @@ if TYPE_CHECKING:
 # of a braille character, by row and column
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 EMPTY = 0x2800
+WIDTH, HEIGHT = 60, 10
+"""Columns and lines of a drawing without its labels and its axis."""
 LINE, AXIS = "bold cyan", "dim"
 
 
-def draw_curve(
-    curve: "Curve", width: int = 60, height: int = 10, encoding: str | None = "utf-8"
-) -> "Text":
+def draw_curve(curve: "Curve", encoding: str | None = "utf-8") -> "Text":
     """Milliseconds per forward pass against nodes, from 0 upwards; nodes double from mark to mark.
 
     Args:
-        width: columns of the drawing without its labels.
-        height: lines of the drawing without the axis.
         encoding: of the terminal; one without braille gets a coarser drawing.
     """
     from rich.text import Text
 
-    lines = _plot(curve, width, height, _fine(encoding))
+    lines = _plot(curve, _fine(encoding))
     top, plain = curve.seconds[-1], curve.seconds[0]
-    marks = {0: top, round((height - 1) * (1 - plain / top)): plain} if top > plain else {0: top}
+    marks = {0: top, round((HEIGHT - 1) * (1 - plain / top)): plain} if top > plain else {0: top}
     edge = max(len(_milliseconds(value)) for value in marks.values())
     upright, corner = ("│", "└") if _fine(encoding) else ("|", "+")
     text = Text()
     for row, line in enumerate(lines):
         label = _milliseconds(marks[row]) if row in marks else ""
         text.append(f"{label:>{edge}} {upright}", AXIS).append(f"{line}\n", LINE)
-    text.append(f"{'':{edge}} {corner}{('─' if _fine(encoding) else '-') * width}\n", AXIS)
-    return text.append(f"{'':{edge}}  {_scale(curve, width)}", AXIS)
+    text.append(f"{'':{edge}} {corner}{('─' if _fine(encoding) else '-') * WIDTH}\n", AXIS)
+    return text.append(f"{'':{edge}}  {_scale(curve)}", AXIS)
 
 
 def _fine(encoding: str | None) -> bool:
@@ -51,11 +49,11 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds * 1e3:.0f} ms"
 
 
-def _plot(curve: "Curve", width: int, height: int, fine: bool) -> list[str]:
+def _plot(curve: "Curve", fine: bool) -> list[str]:
     """The line alone, in characters that hold two by four dots each, or one."""
     across, down = (2, 4) if fine else (1, 1)
-    columns, rows = width * across, height * down
-    cells = [[0] * width for _ in range(height)]
+    columns, rows = WIDTH * across, HEIGHT * down
+    cells = [[0] * WIDTH for _ in range(HEIGHT)]
     levels = [
         round((rows - 1) * (1 - _at(curve, x / (columns - 1)) / curve.seconds[-1]))
         for x in range(columns)
@@ -86,12 +84,12 @@ def _at(curve: "Curve", share: float) -> float:
     )
 
 
-def _scale(curve: "Curve", width: int) -> str:
+def _scale(curve: "Curve") -> str:
     """The marks below the axis."""
     last = curve.nodes[-1]
-    line = [" "] * (width + 8)
+    line = [" "] * (WIDTH + 8)
     for power in range(last.bit_length()):
         nodes = 1 << power
-        place = round((width - 1) * math.log(nodes, last)) if last > 1 else 0
+        place = round((WIDTH - 1) * math.log(nodes, last)) if last > 1 else 0
         line[place : place + len(str(nodes))] = str(nodes)
     return "".join(line).rstrip() + " nodes"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from draftwood.cli import options
-from draftwood.cli.generate import require_prompt
+from draftwood.cli.generate import given_prompt, read_prompt
 from draftwood.cli.race import print_sameness, print_speeds
 from draftwood.cli.terminal import output, progress
 from draftwood.cli.tree_view import best_step, draw_step
@@ -22,7 +22,12 @@ RUNS = 2  # of each, in turn; the faster counts, as other programs only ever slo
 
 @click.command()
 @options.model_options
-@click.option("--prompt", default=PROMPT, help="Another prompt than the built-in one.")
+@click.option(
+    "--prompt",
+    default=PROMPT,
+    help="Another prompt than the built-in one; @FILE puts a file's text in, - reads it from"
+    " standard input.",
+)
 @options.text_option("max_new_tokens", 64)
 def demo(
     names: "ModelNames",
@@ -40,7 +45,8 @@ def demo(
     Example:
       draftwood demo
     """
-    require_prompt(prompt)
+    written = given_prompt(prompt, None)
+    prompt = read_prompt() if written is None else written
     method = "rsd-s" if names.drafts.model else names.drafts.method
     options.check_methods([method], names.given, drafts=names.drafts)
     plain = options.load(names)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftwood.cli.painter import is_coloured
 from draftwood.storage.home import expanded
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ WORDS = re.compile(r'(?:"([^"]+)"|(\S+))\s+(\S.*)', re.DOTALL)
 FENCE = "```"
 FENCED = re.compile(r"\A((?:(?!```).)*)```[^\n]*\n(.*)\n?```", re.DOTALL)
 """An answer whose text stands between fences, and words before it."""
+MARK = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^`\n]*$", re.MULTILINE)
+"""A line that is a fence; where it names a language, it opens code."""
 ASKED = "```\n{text}\n```\n\n{wish}\n\nAnswer with the whole changed file and nothing else."
 MORE = 256  # tokens that a changed file may have more than one and a half times the file's
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -65,7 +68,7 @@ class OpenFile:
         """The file as an answer has it, with its own line ends."""
         fenced = FENCED.match(answer)
         if fenced is not None and (FENCE not in self.text or not fenced[1].strip()):
-            answer = fenced[2]
+            answer = fenced[2] if FENCE in self.text else _to_its_end(fenced[2])
         text = answer.strip("\n")
         text += "\n" * (len(self.lines) - len(self.lines.rstrip("\n")))
         return FileEdit(self, text.replace("\n", "\r\n") if "\r\n" in self.text else text)
@@ -86,10 +89,11 @@ class FileEdit:
         return list(difflib.unified_diff(old, new, name, name, lineterm=""))
 
     def show(self, colour: bool) -> None:
-        """Print the diff, in colour where a terminal shows it."""
+        """Print the diff, in colour where a terminal shows it and ``NO_COLOR`` is not set."""
+        coloured = None if is_coloured(colour) else False
         for line in self.diff:
             styled = click.style(line, COLOURS.get(line[:1]), bold=line[:3] in ("---", "+++"))
-            click.echo(styled, color=None if colour else False)
+            click.echo(styled, color=coloured)
 
     def write(self) -> None:
         """Write the file in its place, whole or not at all; its mode and links to it stay.
@@ -137,6 +141,16 @@ def begin(lm: "LanguageModel", wanted: str, decoding: dict[str, Any]) -> "tuple[
     if lm.method.drafter.takes_prediction:
         options["prediction"] = file.lines
     return file, lm.stream(prompt, **options)
+
+
+def _to_its_end(text: str) -> str:
+    """Text behind a fence, up to the one that closes it; code inside it has fences of its own."""
+    open_fences = 1
+    for mark in MARK.finditer(text):
+        open_fences += 1 if mark[1] else -1
+        if not open_fences:
+            return text[: mark.start()]
+    return text
 
 
 def proposed(file: OpenFile, result: "Generation") -> FileEdit:

@@ -105,7 +105,7 @@ def generate(
     names.require()
     sampling_params(None, decoding)  # refused before anything is loaded
     written = given_prompt(prompt, file)
-    _require_chat(system, decoding["raw"])
+    require_chat(system, decoding["raw"])
     processes.run_over(names.tp, names.model, names.dtype, names.device)
     written = read_prompt() if written is None and processes.leads(names.tp) else written
     lm = options.load(names, method, overlap, measure=False, tree=tree)
@@ -166,7 +166,8 @@ def _together(
     return lm, method.answer(lm, options.messages(lm, written, system), count, params)
 
 
-def _require_chat(system: str | None, raw: bool) -> None:
+def require_chat(system: str | None, raw: bool) -> None:
+    """Raise ValueError for a system message beside a prompt that is no chat."""
     if system is not None and raw:
         raise ValueError("--system belongs to a chat; leave --raw out, or write it into the prompt")
 

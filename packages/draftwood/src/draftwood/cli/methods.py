@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="All of them, with parts and sources.")
 @click.option("--package", metavar="NAME", help="Those of one package alone, with their sources.")
-@options.as_json
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array and nothing else.")
 def methods(everything: bool, package: str | None, as_json: bool) -> None:
     """List the methods: what each needs, what it does, and how fast it was measured to be.
 

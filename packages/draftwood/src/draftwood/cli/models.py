@@ -79,7 +79,10 @@ def _table(*titles: str) -> "Table":
         number = title == "size"
         whole = number or title in ("name", "kind")
         table.add_column(
-            title, justify="right" if number else "left", no_wrap=whole, overflow="fold"
+            title,
+            justify="right" if number else "left",
+            no_wrap=whole,
+            overflow="ellipsis" if whole else "fold",
         )
     return table
 

@@ -229,6 +229,31 @@ def _names_options(command: Command, *left_out: str) -> Command:
     return found
 
 
+def numbers(kind: Callable[[str], Any], example: str) -> Callable[..., tuple[Any, ...] | None]:
+    """Callback of an option that takes numbers with commas between.
+
+    It leaves out empty parts, and gives None where there is no value.
+
+    Args:
+        kind: turns a part into a number; raises ValueError for what is none.
+        example: value that the error for such a part shows.
+    """
+
+    def read(
+        context: click.Context, parameter: click.Parameter, value: str | None
+    ) -> tuple[Any, ...] | None:
+        if value is None:
+            return None
+        try:
+            return tuple(kind(part) for part in value.split(",") if part.strip())
+        except ValueError:
+            raise click.BadParameter(
+                f"needs numbers such as {example}, got {value!r}", context, parameter
+            ) from None
+
+    return read
+
+
 def method_names(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> list[str] | None:
@@ -300,15 +325,13 @@ def option_of(need: "Need") -> str:
     return "--draft-model (a trained head)" if need == "head" else f"--{need}"
 
 
-def check_weights(
-    model: str, dtype: str | None = None, device: str | None = None, cache: str | None = None
-) -> None:
+def check_weights(model: str, dtype: str | None = None, device: str | None = None) -> None:
     """Refuse names that mean nothing and files that are not there, in no time.
 
     Raises:
         ValueError: with what is wrong and how to mend it; OSError likewise.
     """
-    ModelNames(model, dtype=dtype, device=device, cache=cache).require()
+    ModelNames(model, dtype=dtype, device=device).require()
 
 
 def load(

@@ -46,7 +46,7 @@ def writer(colour: bool = True) -> TextWriter:
     Args:
         colour: False leaves the text as it is.
     """
-    if not colour or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not is_coloured(colour) or not sys.stdout.isatty():
         return Plain()
     from rich.console import Console
 
@@ -54,6 +54,11 @@ def writer(colour: bool = True) -> TextWriter:
     if console.is_dumb_terminal or console.legacy_windows:
         return Plain()
     return Painter(console)
+
+
+def is_coloured(colour: bool) -> bool:
+    """True where an option wants colours, unless ``NO_COLOR`` is set."""
+    return colour and not os.environ.get("NO_COLOR")
 
 
 class Plain:

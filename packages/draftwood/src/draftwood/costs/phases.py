@@ -51,7 +51,6 @@ class PhaseClock:
 def measure_phases(
     model: Model,
     sizes: Sequence[int],
-    length: int = LENGTH,
     seconds: float = 3.0,
     *,
     advance: Callable[[], None] = lambda: None,
@@ -62,7 +61,6 @@ def measure_phases(
 
     Args:
         sizes: numbers of nodes, the root counted.
-        length: committed tokens before the tree.
         seconds: time after which no further round begins; one is made in any case.
         advance: called after every round.
 
@@ -78,7 +76,7 @@ def measure_phases(
     if not sizes or min(sizes) < 1:
         raise ValueError(f"a pass has at least one node, the root; got sizes {list(sizes)}")
     random, end = np.random.default_rng(0), time.perf_counter() + seconds
-    limit = model.context_length
+    length, limit = LENGTH, model.context_length
     if limit is not None:
         length = max(1, min(length, limit // 2))
         if max(sizes) > limit - length:

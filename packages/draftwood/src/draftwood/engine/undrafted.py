@@ -2,26 +2,8 @@
 
 import warnings
 
-from draftwood.drafters.drafter import Drafter, DraftSession, VerifiedTree
-from draftwood.native.step import NativeDraft, NativeStep
-from draftwood.sampling import Context
-from draftwood.tree import UNBOUNDED, DraftTree
-
-
-class _Undrafted(DraftSession):
-    """The rest of a text whose drafter is broken."""
-
-    def propose(self, root: int, context: Context) -> DraftTree:
-        return DraftTree.of([root], [-1])
-
-    def update(self, verified: VerifiedTree) -> None:
-        """Nothing to learn."""
-
-    def native(self, context: Context) -> NativeDraft | None:
-        return NativeDraft(in_a_row=UNBOUNDED)
-
-    def commit_native(self, step: NativeStep) -> DraftTree:
-        return DraftTree.of(step.tokens, step.parents)
+from draftwood.drafters.drafter import Drafter, DraftSession
+from draftwood.drafters.nothing import Nothing
 
 
 def without_drafts(drafter: Drafter) -> DraftSession:
@@ -32,4 +14,4 @@ def without_drafts(drafter: Drafter) -> DraftSession:
         " float32 where it was in another dtype",
         stacklevel=2,
     )
-    return _Undrafted()
+    return Nothing()

@@ -17,18 +17,17 @@ class LearningBuffer:
 
     Args:
         limit: most bytes.
-        seed: of what is dropped.
 
     Attributes:
         added: rows of answers that ever came in.
     """
 
-    def __init__(self, limit: int, seed: int = 0) -> None:
+    def __init__(self, limit: int) -> None:
         if limit < 1:
             raise ValueError(f"a learning buffer takes at least one byte, got {limit}")
         self.limit, self.added, self._bytes = limit, 0, 0
         self._texts: list[WatchedText] = []
-        self._random, self._lock = random.Random(seed), threading.Lock()
+        self._random, self._lock = random.Random(0), threading.Lock()
 
     def add(self, text: WatchedText) -> None:
         """Take in a text; one that is larger than the whole buffer is passed over."""

@@ -11,16 +11,14 @@ import numpy as np
 
 from draftwood.heads.folder import load, save
 from draftwood.learning.texts import WatchedText
-from draftwood.storage.atomic import explain_write_errors, write_file
+from draftwood.storage.atomic import LOCK, explain_write_errors, hold, write_file
 from draftwood.storage.safetensors import read_header
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
     from draftwood.heads.trained import TrainedHead
 
 FORMAT, VERSION = "draftwood-learning", 1
-SETTINGS, TEXTS, HEAD, LOCK = "learning.json", "texts", "head", ".lock"
+SETTINGS, TEXTS, HEAD = "learning.json", "texts", "head"
 ELSEWHERE = "keep the buffer in another folder"
 
 
@@ -59,7 +57,8 @@ class LearningFolder:
             raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
         with explain_write_errors(folder, ELSEWHERE):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _locked(folder)
+            taken = ValueError(f"another process learns in {folder}; {ELSEWHERE}")
+            self._lock = hold(folder, taken)
         if not is_new:
             self._require_same(trained)
         else:
@@ -147,17 +146,6 @@ class LearningFolder:
 
 def _form(trained: "TrainedHead") -> tuple[Any, ...]:
     return trained.config, trained.draft_tokens.tolist()
-
-
-def _locked(folder: Path) -> "BaseFileLock":
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ValueError(f"another process learns in {folder}; {ELSEWHERE}") from None
-    return lock
 
 
 def _explained(path: Path) -> Any:

@@ -92,6 +92,11 @@ class ModelConfiguration:
         return self.get("layer_norm_eps" if self.family.is_layer_norm else "rms_norm_eps")
 
     @property
+    def activation(self) -> Any:
+        """Name of the network's activation, as ``ACTIVATIONS`` has it if it is known."""
+        return self.family.fixed_activation or self.get(self.family.activation)
+
+    @property
     def expert_count(self) -> int:
         """Number of experts; 0 for none."""
         found = (getattr(self, name, None) for name in SAME)
@@ -105,7 +110,7 @@ class ModelConfiguration:
 
     def why_other_shape(self) -> str | None:
         """Say why its models are of another shape than Llama's; None if they are not."""
-        reason, act = self.family.why_not(self), self.get(self.family.activation)
+        reason, act = self.family.why_not(self), self.activation
         if reason is None and act not in ACTIVATIONS:
             reason = f"its activation is {act}, not one of {', '.join(ACTIVATIONS)}"
         if reason is None and not (is_number(self.epsilon) and self.epsilon >= 0):
@@ -225,8 +230,6 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
         config.sliding_window = config.sliding_window if config.use_sliding_window else None
     if config.architecture == "GemmaForCausalLM" and config.hidden_act == "gelu":
         config.hidden_act = "gelu_pytorch_tanh"  # which it means
-    if config.architecture == "GptOssForCausalLM":
-        config.hidden_act = "silu"  # whatever it says
     if kind.values.get("no_rope_layers", 0) is None and config.no_rope_layers is None:
         every = config.no_rope_layer_interval
         config.no_rope_layers = [int((i + 1) % every != 0) for i in _layers(config)]

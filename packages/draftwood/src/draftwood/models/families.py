@@ -82,6 +82,8 @@ class Family:
         norm_shift: what is added to the weights of norms.
         is_layer_norm: whether norms take off the mean.
         activation: what the configuration calls the network's activation.
+        fixed_activation: of ``ACTIVATIONS``, whatever the configuration says; None for what it
+            says.
         query_key_value, gate_up: what the modules are called; one that holds several comes alone.
         router: what the module is called that chooses experts.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
@@ -99,6 +101,7 @@ class Family:
     norm_shift: float = 0.0
     is_layer_norm: bool = False
     activation: str = "hidden_act"
+    fixed_activation: str | None = None
     query_key_value: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
     router: str = "gate"
@@ -232,6 +235,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "GptOssForCausalLM": Family(
         "GPT-OSS",
+        fixed_activation="silu",
         router="router",
         # the softmax of the largest is that of all, scaled to sum to one
         routing=lambda config: Routing(config.num_experts_per_tok, True),

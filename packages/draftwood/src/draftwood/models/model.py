@@ -80,14 +80,12 @@ class EmbeddingsAndHeadWeights:
 
     Attributes:
         embedding: [vocab dim].
-        norm, norm_bias: [dim], of the final norm, and its bias where it has one; None where it has
-            no weight.
+        norm: [dim], of the final norm; None where it has no weight.
         head, head_bias: [vocab dim] and [vocab]; the embedding itself where both are tied.
     """
 
     embedding: Any
     norm: Any
-    norm_bias: Any
     head: Any
     head_bias: Any
 

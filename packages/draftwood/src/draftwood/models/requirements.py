@@ -53,9 +53,6 @@ class BlockCache(Protocol):
     block_bytes: int
 
     @property
-    def used_blocks(self) -> int: ...
-
-    @property
     def free_blocks(self) -> int | None:
         """None where there is no limit."""
         ...

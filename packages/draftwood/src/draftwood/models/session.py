@@ -242,13 +242,13 @@ class PooledSession(InProcess):
         self._require_open("forward")
         return PackedStep(CacheSlice(self.slot, self._length, given.caller.places), given)
 
-    def place_nodes(self, count: int) -> CacheSlice:
-        """Places for a tree of so many nodes, for a caller who runs it through all layers and
-        writes its keys and values there. They count as run.
+    def place_node(self) -> CacheSlice:
+        """Place for one node, for a caller who runs it through all layers and writes its keys and
+        values there. It counts as run.
         """
-        self._require_open("place_nodes")
-        self._ran, self._layers, self._positions = count, ALL_LAYERS, None
-        return CacheSlice(self.slot, self.length, count)
+        self._require_open("place_node")
+        self._ran, self._layers, self._positions = 1, ALL_LAYERS, None
+        return CacheSlice(self.slot, self.length, 1)
 
     def reserve(self, count: int) -> int:
         """Address of the table of blocks, with room for so many places behind the text.

@@ -1,12 +1,9 @@
 """Rules of sampling besides the temperature, as whole steps follow them; see filters.h."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ctypes import addressof
 from typing import Protocol
 
-import numpy as np
-
-from draftwood.arrays import Float, address_of
 from draftwood.native import library
 from draftwood.native.structures import CFilters
 
@@ -53,30 +50,3 @@ class Filters:
             presence=options.presence_penalty,
             frequency=options.frequency_penalty,
         )
-
-    def filtered(
-        self,
-        logits: Float[np.ndarray, " vocab"],
-        temperature: float,
-        tokens: Sequence[int] = (),
-        prompt: int = 0,
-    ) -> Float[np.ndarray, " vocab"]:
-        """A row of logits with minus infinity for what cannot be drawn.
-
-        Args:
-            tokens: before the place of the row, for rules that go by them.
-            prompt: how many of these are not the answer's.
-        """
-        row, text = np.ascontiguousarray(logits, np.float32), library.integers(tokens)
-        result = np.empty_like(row)
-        library.library().draftwood_filter(
-            self.structure,
-            addressof(text),
-            len(tokens),
-            prompt,
-            temperature,
-            address_of(row),
-            len(row),
-            address_of(result),
-        )
-        return result

@@ -27,19 +27,13 @@ struct Successors {
     uint64_t key, place;  // of the request, and of the draw behind the newest token
     int64_t* tokens;      // [rows][ranks]
     float* log_probs;     // [rows][ranks]: under a softmax over the draft vocabulary
-    float* race_scores;   // [rows][ranks]: logarithms of the drawn ones' scores in the race
     const float* logits;  // found: [rows][draft vocabulary], until the next call
-    const float* states;  // found: [rows][hidden]
 };
 
 // A tree of drafts: how large it may be, and what it holds. Its first node is the root.
 struct HeadTree {
     int32_t max_nodes, depth, width;  // without the root; levels; nodes of a level that are read
-    // By how much the target's logarithms of probabilities differ from the head's. A race that both
-    // run with the same noise is won by a token with a chance in proportion to its score to the
-    // power of 1 / race_spread, were the differences Gumbel noise of this scale.
-    float race_spread;
-    float least_log_prob;  // of the paths to nodes that are read
+    float least_log_prob;             // of the paths to nodes that are read
     int64_t *tokens, *parents;  // [1 + max_nodes]
     float* log_probs;           // [1 + max_nodes]: of the whole path
     int32_t nodes;              // found, without the root
@@ -182,15 +176,9 @@ public:
         const auto add = [&](int64_t above, int64_t row, int64_t place) {
             const float before = above < 0 ? 0 : all[above].log_prob;
             const int64_t* tokens = found.tokens + place * found.ranks;
-            const float *own = found.log_probs + place * found.ranks,
-                        *scores = found.race_scores + place * found.ranks;
-            float total = 0;
-            for (int i = 0; found.is_drawn && i < found.ranks; i++)
-                total += std::exp((scores[i] - scores[0]) / tree.race_spread);
+            const float* own = found.log_probs + place * found.ranks;
             for (int i = 0; i < found.ranks; i++) {
-                const float chance = found.is_drawn ? (scores[i] - scores[0]) / tree.race_spread -
-                                                          std::log(total)
-                                                    : own[i];
+                const float chance = own[i];
                 if (chance == chance) all.push_back({above, row, tokens[i], before + chance});
                 else tree.is_broken = 1;
             }
@@ -315,7 +303,7 @@ private:
     template <class Pass>
     void rank(int64_t count, Successors& found, const Pass& run) {
         const int64_t first = nodes.empty() ? 0 : 1 + (int64_t)nodes.size() - count;
-        found.logits = logits[newest].data(), found.states = &states[first * decoder.hidden];
+        found.logits = logits[newest].data();
         if (!found.ranks) return;
         run.each(count, [&](int64_t i) {
             const int64_t depth = nodes.empty() ? 0 : nodes[first - 1 + i].depth + 1;
@@ -338,9 +326,6 @@ private:
         for (int i = 0; i < found.ranks; i++) {
             found.tokens[at + i] = head.draft_tokens[places[i]];
             found.log_probs[at + i] = (row[places[i]] - most) * inverse - total;
-            if (found.is_drawn)
-                found.race_scores[at + i] =
-                    ranked < found.ranks ? -INFINITY : std::log(scores[i]) - total;
         }
     }
 

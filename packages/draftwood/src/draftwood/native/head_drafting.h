@@ -33,7 +33,7 @@ public:
         HeadTree tree{};
         tree.max_nodes = (int32_t)std::min<int64_t>(settings.nodes, most);
         tree.depth = (int32_t)std::min<int64_t>(settings.depth, room);
-        tree.width = settings.level_width, tree.race_spread = 1;
+        tree.width = settings.level_width;
         tree.least_log_prob = settings.least_log_prob;
         tree.tokens = tokens, tree.parents = parents, tree.log_probs = log_probs.data();
         Lap lap;

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from ctypes import byref, c_float, c_int64
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,21 +23,6 @@ HeadStates = Sequence[Any]
 """The target's states [nodes dim] as a forward pass gives them, of each layer that a head reads."""
 
 
-class Found(NamedTuple):
-    """Successors of some rows, best first.
-
-    Attributes:
-        tokens: of each row, in the target's vocabulary.
-        log_probs: of these under a softmax over the draft vocabulary.
-        race_scores: of these in the race of the next draws, the logarithm of their probability by
-            the time at which they arrive; 0 without a race.
-    """
-
-    tokens: list[list[int]]
-    log_probs: list[list[float]]
-    race_scores: list[list[float]]
-
-
 class HeadSession:
     """One text of a ``NativeHead``: its committed rows, and drafts behind them.
 
@@ -54,17 +39,13 @@ class HeadSession:
         self._library = library.library()
         self.handle = self._library.draftwood_head_new(byref(head.structure))
         library.freed_with(self, self._library.draftwood_head_free, self.handle, kept=head)
-        self._tokens = (c_int64 * (MAX_ROWS * ranks))()
-        self._log_probs = (c_float * (MAX_ROWS * ranks))()
-        self._race_scores = (c_float * (MAX_ROWS * ranks))()
         self.found = structures.CSuccessors(
             ranks=ranks,
             is_drawn=key is not None and temperature > 0.0,
             temperature=temperature or 1.0,
             key=key or 0,
-            tokens=self._tokens,
-            log_probs=self._log_probs,
-            race_scores=self._race_scores,
+            tokens=(c_int64 * (MAX_ROWS * ranks))(),
+            log_probs=(c_float * (MAX_ROWS * ranks))(),
         )
         self._ranks, self._rows = ranks, 0
 
@@ -79,8 +60,8 @@ class HeadSession:
         tokens: Sequence[int],
         path: Sequence[int] | None = None,
         place: int = 0,
-    ) -> Found:
-        """Append committed rows in place of the drafted ones; return successors of the last.
+    ) -> None:
+        """Append committed rows in place of the drafted ones; find successors of the last.
 
         Args:
             features: the target's states: those of all layers side by side [rows reads dim], or as
@@ -93,10 +74,10 @@ class HeadSession:
             *self.taken(features, tokens, path, place), threads()
         )
         self._check(odd, tokens)
-        return self._read(1)
+        self._rows = 1
 
-    def level(self, parents: Sequence[int], tokens: Sequence[int]) -> Found:
-        """Append drafted rows; return their successors.
+    def level(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """Append drafted rows; find their successors.
 
         Args:
             parents: of each the drafted row that it follows, counted from 0 since the last
@@ -121,7 +102,7 @@ class HeadSession:
         if odd >= 0 and 0 <= tokens[odd] < self.head.target_vocabulary:
             raise ValueError(f"row {parents[odd]} is not there to be drafted from; take() first")
         self._check(odd, tokens)
-        return self._read(count)
+        self._rows = count
 
     def keep(self, length: int) -> None:
         """Drop drafted rows, and all committed rows from ``length`` on."""
@@ -137,21 +118,15 @@ class HeadSession:
         self._rows = 0
         self._library.draftwood_head_copy(self.handle, other.handle, length)
 
-    def states(self) -> Float[np.ndarray, "rows dim"]:
-        """Copy the states that the rows of the last call feed to their children."""
-        return self._view(self.found.states, self.head.shape.hidden).copy()
-
     def logits(self) -> Float[np.ndarray, "rows draft_vocab"]:
         """View the logits of the draft vocabulary behind the rows of the last call.
 
         They are the library's memory, and stay until this session's next call.
         """
-        return self._view(self.found.logits, self.head.vocab_size)
-
-    def _view(self, address: int | None, width: int) -> np.ndarray:
+        width = self.head.vocab_size
         if not self._rows:
             return np.empty((0, width), np.float32)
-        numbers = (c_float * (self._rows * width)).from_address(address or 0)
+        numbers = (c_float * (self._rows * width)).from_address(self.found.logits)
         return np.ctypeslib.as_array(numbers).reshape(self._rows, width)
 
     def taken(
@@ -185,12 +160,6 @@ class HeadSession:
             raise ValueError(
                 f"token {tokens[odd]} is beyond the vocabulary of {self.head.target_vocabulary}"
             )
-
-    def _read(self, rows: int) -> Found:
-        ranks, self._rows = self._ranks, rows
-        parts = [slice(row * ranks, (row + 1) * ranks) for row in range(rows)]
-        found = (self._tokens, self._log_probs, self._race_scores)
-        return Found(*([each[part] for part in parts] for each in found))
 
 
 def given_states(states: HeadStates, rows: Sequence[int], hidden: int) -> structures.CFusionInput:

@@ -270,15 +270,15 @@ class CSuccessors(Structure):
         ("temperature", c_float),
         *((name, c_uint64) for name in ("key", "place")),
         ("tokens", POINTER(c_int64)),
-        *((name, POINTER(c_float)) for name in ("log_probs", "race_scores")),
-        *((name, c_void_p) for name in ("logits", "states")),
+        ("log_probs", POINTER(c_float)),
+        ("logits", c_void_p),
     )
 
 
 class CHeadTree(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("max_nodes", "depth", "width")),
-        *((name, c_float) for name in ("race_spread", "least_log_prob")),
+        ("least_log_prob", c_float),
         *((name, POINTER(c_int64)) for name in ("tokens", "parents")),
         ("log_probs", POINTER(c_float)),
         *((name, c_int32) for name in ("nodes", "is_broken")),

@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from glob import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from draftwood.storage.progress import progress
 
-MANIFEST = "draftwood.json"
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+MANIFEST, LOCK = "draftwood.json", ".lock"
 FRESH = 600.0  # seconds in which a file that is being written changes
 
 
@@ -141,6 +145,25 @@ def locked(destination: Path, waits: bool = True) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def hold(folder: Path, taken: Exception) -> "BaseFileLock":
+    """Keep other processes from a folder, which is there, until the lock is released.
+
+    Args:
+        taken: is raised where another one holds it.
+
+    Raises:
+        OSError: where the disk refuses.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise taken from None
+    return lock
 
 
 def _remove_leftovers(destination: Path) -> None:

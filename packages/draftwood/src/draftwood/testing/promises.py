@@ -183,13 +183,12 @@ def check_identity(
     plain: "LanguageModel",
     others: Sequence["LanguageModel"],
     max_new_tokens: int,
-    prompts: Sequence[str] = (),
 ) -> Iterator[CheckResult]:
     """Greedy texts of every method against plain decoding, prompt by prompt.
 
     A method ends at its first failure.
     """
-    encoded = [plain.encode(prompt) for prompt in prompts or PROMPTS]
+    encoded = [plain.encode(prompt) for prompt in PROMPTS]
     wanted = [plain.generate(tokens, max_new_tokens=max_new_tokens).token_ids for tokens in encoded]
     for other in others:
         yield _identity(plain.model, other, list(zip(encoded, wanted, strict=True)), max_new_tokens)
@@ -276,7 +275,7 @@ def tables() -> tuple[TableModel, TableModel]:
     return TableModel(target), TableModel(draft)
 
 
-def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
+def law_p_value(method: Method, target: TableModel) -> float:
     """P-value of a method's texts under the target's distribution.
 
     It is the probability of texts at least this far from that distribution, if the method changes
@@ -286,7 +285,7 @@ def law_p_value(method: Method, target: TableModel, seed: int = 0) -> float:
     """
     followers: dict[tuple[int, int], Counter[Hashable]] = {}
     for text in range(TEXTS):
-        options = Options(Sampling(temperature=1.0), TEXT_LENGTH, seed=seed + text)
+        options = Options(Sampling(temperature=1.0), TEXT_LENGTH, seed=text)
         tokens = [text % VOCABULARY]
         for step in generate(target, method.drafter, method.verifier, list(tokens), options):
             tokens += step.tokens

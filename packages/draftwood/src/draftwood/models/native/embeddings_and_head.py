@@ -70,12 +70,12 @@ class NativeEmbeddingsAndHead:
         it is made again of what products read, which takes as long as one copy and as much memory
         as in float32. What was rounded to 8 bits then stays rounded.
         """
-        own, norm = self.own, self.own.norm
+        own = self.own
         floats = own.embedding.floats() if isinstance(own.embedding, Matrix) else own.embedding
         embedding = self._handed_out(floats)
         head = embedding if own.is_tied else self._untied(self.head())
-        saved, bias = self._handed_out(norm.saved), self._handed_out(norm.bias)
-        return EmbeddingsAndHeadWeights(embedding, saved, bias, head, as_array(own.head_bias))
+        norm = self._handed_out(own.norm.saved)
+        return EmbeddingsAndHeadWeights(embedding, norm, head, as_array(own.head_bias))
 
     def _untied(self, module: Any) -> Float[np.ndarray, "vocab dim"]:
         weight = getattr(module, "weight", None)
