@@ -9,7 +9,6 @@ from typing import Any
 from draftwood import engine
 from draftwood.stats import Stats, Step, TokenLogprob
 from draftwood.text.builder import TextBuilder
-from draftwood.tokenizer.protocol import special_id
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class PromptText:
 
     @classmethod
     def of(cls, tokenizer: Any, tokens: Sequence[int]) -> "PromptText":
-        begin = special_id(tokenizer, "bos")
+        begin = getattr(tokenizer, "bos_token_id", None)
         count = int(begin is not None and tokens[:1] == [begin])
         builder, starts = TextBuilder(tokenizer, shows_special=True), [0] * count
         for token in tokens[count:]:

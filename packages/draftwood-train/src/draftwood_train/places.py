@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from draftwood.storage.atomic import hold
-from draftwood.storage.ranks import rank
-from draftwood_train.data.shards import explain_errors
+from draftwood_train.data.shards import LOCK, explain_errors
 
 
 def require_output(
@@ -36,18 +35,13 @@ def require_output(
 def alone_in(folder: Path) -> Iterator[None]:
     """Keep other trainings from a folder of checkpoints, which is made where it is missing.
 
-    Of the processes of one training the first one holds it.
-
     Raises:
         OSError: where another training goes on there, or the disk refuses.
     """
-    if rank():
-        yield
-        return
     taken = OSError(f"another process trains in {folder}; wait for it, or name another output")
     with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = hold(folder, taken)
+        lock = hold(folder / LOCK, taken)
     try:
         yield
     finally:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from draftwood.loading.weights import decoder_of
-from draftwood.models.decoder import Decoder, Layer
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
 from draftwood.native.formats import HeadSizes
@@ -100,7 +99,7 @@ def _rounded(number: float) -> float:
     return float(f"{number:.5g}")
 
 
-def _require_plain_head(decoder: Decoder, name: str) -> None:
+def _require_plain_head(decoder: Any, name: str) -> None:
     """Raise ValueError for an output head that adds a bias or caps logits.
 
     Drafters share its rows alone.
@@ -113,7 +112,7 @@ def _require_plain_head(decoder: Decoder, name: str) -> None:
         )
 
 
-def _other_keys(decoder: Decoder, layer: Layer) -> str | None:
+def _other_keys(decoder: Any, layer: Any) -> str | None:
     """Say what a layer's keys have that those of LongSpec's training have not; None for nothing."""
     sizes = decoder.sizes
     if sizes.is_layer_norm:

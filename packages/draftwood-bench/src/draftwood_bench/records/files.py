@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftwood.storage.atomic import LOCK as LOCK
 from draftwood.storage.atomic import hold, write_file
 from draftwood_bench.plan.units import Key
 from draftwood_bench.records.typed_fields import Made, made_of
@@ -27,7 +26,7 @@ from draftwood_bench.records.typed_fields import Made, made_of
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-RUN, RECORDS, TREE = "run.json", "records.jsonl", "tree.json"
+RUN, RECORDS, TREE, LOCK = "run.json", "records.jsonl", "tree.json", ".lock"
 PACKED = f"{RECORDS}.gz"
 
 TRIES = 2  # starts of a run in which a peer may fail at one prompt
@@ -396,7 +395,7 @@ def held(folder: Path) -> "BaseFileLock":
     taken = OSError(f"another process is writing {folder}; wait for it, or name another folder")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        return hold(folder, taken)
+        return hold(folder / LOCK, taken)
 
 
 def append_lines(path: Path, lines: bytes) -> None:

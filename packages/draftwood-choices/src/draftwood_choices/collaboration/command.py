@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import generate, options
-from draftwood.cli.painter import is_coloured
 from draftwood.cli.terminal import notes
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def _remote(
 def _show(text: "Collaboration", colour: bool, as_json: bool) -> None:
     for passage in text:
         if not as_json:
-            style = COLOURS.get(passage.writer) if is_coloured(colour) else None
+            style = COLOURS.get(passage.writer) if options.is_coloured(colour) else None
             click.echo(click.style(passage.text, fg=style) if style else passage.text, nl=False)
     result = text.result
     if as_json:

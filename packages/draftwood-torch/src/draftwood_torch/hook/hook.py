@@ -26,7 +26,6 @@ from draftwood.drafters.resources import Later
 from draftwood.engine.method import Method
 from draftwood.heads import folder
 from draftwood.heads.trained import TrainedHead
-from draftwood.methods import MethodSpec
 from draftwood.methods.drafts import Drafts
 from draftwood.stats import Stats
 from draftwood.validation import require_kind
@@ -41,7 +40,7 @@ from draftwood_torch.models.transformers import TransformersModel
 
 
 def custom_generate(
-    method: str | MethodSpec | Method | None = None,
+    method: str | methods.MethodSpec | Method | None = None,
     draft_model: PreTrainedModel | str | Path | TrainedHead | None = None,
     report: Callable[[Stats], None] | None = None,
     streamer: BaseStreamer | None = None,
@@ -93,7 +92,7 @@ class Hook:
 
     def __init__(
         self,
-        method: str | MethodSpec | Method,
+        method: str | methods.MethodSpec | Method,
         draft_model: PreTrainedModel | None,
         report: Callable[[Stats], None] | None,
         streamer: BaseStreamer | None,
@@ -214,7 +213,7 @@ class _Used:
 
 
 def _built(
-    method: str | MethodSpec | Method,
+    method: str | methods.MethodSpec | Method,
     target: TransformersModel,
     draft_model: PreTrainedModel | None,
     head: TrainedHead | None,

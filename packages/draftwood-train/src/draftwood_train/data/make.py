@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.models.requirements import require_ability
-from draftwood.storage.atomic import LOCK, hold
+from draftwood.storage.atomic import hold
 from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars
@@ -26,7 +26,14 @@ from draftwood_train.data.prompts import (
     licences,
     measured_prompts,
 )
-from draftwood_train.data.shards import Shard, ShardFacts, explain_errors, shard_name, write_shard
+from draftwood_train.data.shards import (
+    LOCK,
+    Shard,
+    ShardFacts,
+    explain_errors,
+    shard_name,
+    write_shard,
+)
 from draftwood_train.data.states import bytes_per_token
 from draftwood_train.data.tops import COUNT
 from draftwood_train.data.write import BatchWriter, Job, Request
@@ -265,7 +272,7 @@ def _held(folder: Path) -> "BaseFileLock":
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / NAME).is_file() and {each.name for each in folder.iterdir()} - {LOCK}:
             raise ValueError(f"{folder} holds other files; name a new folder for the data")
-        return hold(folder, taken)
+        return hold(folder / LOCK, taken)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """Shards: files of some hundred texts each, written whole or not at all, read piece by piece."""
 
-import errno
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from draftwood.storage.atomic import CANNOT_WRITE, write_file
+from draftwood.storage.atomic import explain_write_errors, write_file
 from draftwood.storage.data_sets import DataFile
 from draftwood.storage.safetensors import read_header
 from draftwood_train.data.jobs import MadeText
@@ -23,6 +22,8 @@ from draftwood_train.data.texts import TopTokens
 from draftwood_train.data.tops import TopForm
 
 CURE = "delete it and give the command that made the data again; it makes this file anew"
+LOCK = ".lock"
+"""File that one process at a time holds: who makes data, or trains."""
 STATES, SPREAD = ("codes", "scales", "log_normalizer"), "spread"
 _DTYPES = {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32}
 
@@ -53,25 +54,10 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}.safetensors"
 
 
-@contextmanager
-def explain_errors(path: Path) -> Iterator[None]:
+def explain_errors(path: Path) -> AbstractContextManager[None]:
     """Turn errors of writing a file into one OSError that says how to continue."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        code = getattr(error, "errno", None)
-        if code is None:  # safetensors tells the number in its text alone
-            code = next((each for each in CANNOT_WRITE if f"os error {each})" in str(error)), None)
-        if code not in CANNOT_WRITE:
-            raise
-        full = code in (errno.ENOSPC, errno.EDQUOT)
-        cure = "free some space" if full else "make that folder writable"
-        raise OSError(
-            f"cannot write {path}: {CANNOT_WRITE[code][0]}; {cure} and give the same command again:"
-            " it goes on after the files that are whole"
-        ) from error
+    again = "name another folder; the same command goes on after the files that are whole"
+    return explain_write_errors(path, again)
 
 
 def write_shard(path: Path, texts: Sequence[MadeText], vocab_size: int) -> None:

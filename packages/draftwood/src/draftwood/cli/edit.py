@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli.painter import is_coloured
+from draftwood.cli import options
 from draftwood.storage.home import expanded
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class FileEdit:
 
     def show(self, colour: bool) -> None:
         """Print the diff, in colour where a terminal shows it and ``NO_COLOR`` is not set."""
-        coloured = None if is_coloured(colour) else False
+        coloured = None if options.is_coloured(colour) else False
         for line in self.diff:
             styled = click.style(line, COLOURS.get(line[:1]), bold=line[:3] in ("---", "+++"))
             click.echo(styled, color=coloured)

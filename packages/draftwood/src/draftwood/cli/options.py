@@ -1,5 +1,6 @@
 """Options that several commands share, and what they turn into."""
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from functools import wraps
@@ -227,6 +228,11 @@ def _names_options(command: Command, *left_out: str) -> Command:
             more["shell_complete"] = completers.OF_NAMES.get(each.name)
             found = click.option(flag, default=each.default, **more)(found)
     return found
+
+
+def is_coloured(colour: bool) -> bool:
+    """True where an option wants colours, unless ``NO_COLOR`` is set."""
+    return colour and not os.environ.get("NO_COLOR")
 
 
 def numbers(kind: Callable[[str], Any], example: str) -> Callable[..., tuple[Any, ...] | None]:

@@ -1,12 +1,13 @@
 """Text on the screen as it comes, its Markdown and code in colour where a terminal shows it."""
 
-import os
 import re
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+
+from draftwood.cli import options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,7 @@ def writer(colour: bool = True) -> TextWriter:
     Args:
         colour: False leaves the text as it is.
     """
-    if not is_coloured(colour) or not sys.stdout.isatty():
+    if not options.is_coloured(colour) or not sys.stdout.isatty():
         return Plain()
     from rich.console import Console
 
@@ -54,11 +55,6 @@ def writer(colour: bool = True) -> TextWriter:
     if console.is_dumb_terminal or console.legacy_windows:
         return Plain()
     return Painter(console)
-
-
-def is_coloured(colour: bool) -> bool:
-    """True where an option wants colours, unless ``NO_COLOR`` is set."""
-    return colour and not os.environ.get("NO_COLOR")
 
 
 class Plain:

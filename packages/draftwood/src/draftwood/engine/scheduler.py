@@ -2,7 +2,7 @@
 
 import time
 from collections import abc
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import accumulate, count, pairwise
@@ -149,21 +149,23 @@ class Scheduler(Generic[Progress]):
 
     def _plan(self, budgets: Mapping[int, StepBudget]) -> list[Event[Progress]]:
         """Keep what tasks want to run; gives the events of those that failed."""
-        errors: dict[int, Exception] = {}
+        ends: dict[int, Callable[[], Event[Progress]]] = {}
         planned: dict[int, abc.Sequence[ModelInput]] = {}
 
         def plan(number: int, budget: StepBudget) -> None:
             try:
                 planned[number] = self._running[number].plan(budget)
+            except CacheFullError as error:
+                ends[number] = partial(self._lacked, number, error)
             except Exception as error:
-                errors[number] = error
+                ends[number] = partial(self._failed, number, error)
 
         run_together([partial(plan, number, budget) for number, budget in budgets.items()])
         for number in budgets:  # in the tasks' order, whichever was planned first
             if inputs := planned.get(number):  # otherwise it waits, and is asked again
                 self._inputs[number] = inputs
                 self._rows[number] = sum([each.rows for each in inputs])
-        return [self._failed(number, error) for number, error in errors.items()]
+        return [end() for end in ends.values()]
 
     def _by_runner(self) -> list[list[int]]:
         groups: dict[int, list[int]] = {}
@@ -179,12 +181,10 @@ class Scheduler(Generic[Progress]):
         since = time.perf_counter()
         try:
             outputs = inputs[0].runner.forward(inputs)
+        except CacheFullError as error:
+            return self._run_apart(numbers, wanted) or [self._lacked(numbers[0], error)]
         except (ValueError, MemoryError) as error:
-            if len(numbers) == 1:
-                return [self._failed(numbers[0], error)]
-            # nothing was run: whose fault it is shows where each runs alone
-            self._inputs.update(zip(numbers, wanted, strict=True))
-            return [event for number in numbers for event in self._run([number])]
+            return self._run_apart(numbers, wanted) or [self._failed(numbers[0], error)]
         except Exception as error:
             return [self._failed(number, error) for number in numbers]
         seconds = time.perf_counter() - since
@@ -202,12 +202,25 @@ class Scheduler(Generic[Progress]):
             )
         ]
 
+    def _run_apart(
+        self, numbers: abc.Sequence[int], wanted: abc.Sequence[abc.Sequence[ModelInput]]
+    ) -> list[Event[Progress]]:
+        """Run each of several tasks alone after a pass that ran nothing: whose fault it was shows
+        there.
+        """
+        if len(numbers) == 1:
+            return []
+        self._inputs.update(zip(numbers, wanted, strict=True))
+        return [event for number in numbers for event in self._run([number])]
+
     def _commit(
         self, number: int, outputs: abc.Sequence[ModelOutput], seconds: float
     ) -> list[Event[Progress]]:
         task = self._running[number]
         try:
             made = task.commit(outputs, seconds)
+        except CacheFullError as error:
+            return [self._lacked(number, error)]
         except Exception as error:
             return [self._failed(number, error)]
         if task.finish_reason is not None:
@@ -217,19 +230,17 @@ class Scheduler(Generic[Progress]):
         return [*events, Event(number, last, task.finish_reason)]
 
     def _failed(self, number: int, error: Exception) -> Event[Progress]:
-        if isinstance(error, CacheFullError) and self._gave_way(number):
-            return Event(number)
         self.cancel(number)
         return Event(number, error=error)
 
-    def _gave_way(self, number: int) -> bool:
-        """Preempt a task if others hold blocks of its cache, which will be free when they end."""
+    def _lacked(self, number: int, error: CacheFullError) -> Event[Progress]:
+        """Let a task wait for blocks of its cache that others hold; end it if nobody does."""
         known = {other: each.status for other, each in self._running.items()}
         cache = known.pop(number).cache
         if not any(each.cache is cache and each.length for each in known.values()):
-            return False
+            return self._failed(number, error)
         self._running[number].preempt()
-        return True
+        return Event(number)
 
 
 def _pass_times(

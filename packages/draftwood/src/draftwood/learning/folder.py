@@ -58,7 +58,7 @@ class LearningFolder:
         with explain_write_errors(folder, ELSEWHERE):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             taken = ValueError(f"another process learns in {folder}; {ELSEWHERE}")
-            self._lock = hold(folder, taken)
+            self._lock = hold(folder / LOCK, taken)
         if not is_new:
             self._require_same(trained)
         else:

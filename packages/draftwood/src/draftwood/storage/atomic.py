@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftwood.storage.progress import progress
+from draftwood.storage.ranks import rank
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -147,20 +148,24 @@ def locked(destination: Path, waits: bool = True) -> Iterator[None]:
         lock.release()
 
 
-def hold(folder: Path, taken: Exception) -> "BaseFileLock":
-    """Keep other processes from a folder, which is there, until the lock is released.
+def hold(file: Path, taken: Exception) -> "BaseFileLock":
+    """Keep other processes from what a file stands for, until the lock is released.
+
+    Of the processes that torchrun starts the first one holds it.
 
     Args:
-        taken: is raised where another one holds it.
+        file: in a folder that is there.
+        taken: is raised where another process holds it.
 
     Raises:
         OSError: where the disk refuses.
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
+    lock = FileLock(file, timeout=0, thread_local=False)
     try:
-        lock.acquire()
+        if not rank():
+            lock.acquire()
     except Timeout:
         raise taken from None
     return lock
