@@ -1,4 +1,4 @@
-"""What recipes read of a target is what the target itself computes."""
+"""Facts that recipes read of a target, beside what the target itself computes."""
 
 from dataclasses import replace
 from pathlib import Path

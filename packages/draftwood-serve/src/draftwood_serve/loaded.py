@@ -193,12 +193,12 @@ class LoadedTarget:
 
     def texts_at_once(self, prompt: int, answer: int) -> int:
         """Most texts of one prompt that the cache holds together, at least one."""
-        model = self.plain.model
-        if not isinstance(model, NativeModel) or model.pool.limit is None:
+        held, model = self._held_tokens, self.plain.model
+        if held is None or not isinstance(model, NativeModel):
             return self.settings.max_batch
-        pool, shared = model.pool, prompt // model.pool.places_per_block
-        own = pool.blocks_for(prompt + answer) - shared
-        return max(1, (pool.limit // pool.block_bytes - shared) // own)
+        shared = prompt // model.pool.places_per_block
+        own = model.pool.blocks_for(prompt + answer) - shared
+        return max(1, (model.pool.blocks_for(held) - shared) // own)
 
     def require_room(self, tokens: int) -> None:
         """Raise ValueError for a prompt that the cache can never hold."""

@@ -209,7 +209,7 @@ def test_a_chat_goes_on_from_its_answer(model: NativeModel) -> None:
 
 
 def ends_of(scheduler: Scheduler, most: int = 3000) -> dict[int, object]:
-    """How tasks end: a reason, or the error."""
+    """Reasons why tasks ended, or their errors."""
     ends: dict[int, object] = {}
     for _ in range(most):
         if not scheduler:

@@ -94,7 +94,7 @@ def test_a_usual_token_ends_no_turn(tmp_path: Path) -> None:
 def test_control_tokens_that_end_texts_are_known_by_name(
     words: tuple[str, ...], template: str | None, wanted: list[int], tmp_path: Path
 ) -> None:
-    """Those of llama.cpp in files like Qwen2.5's, Llama 3.1's, gpt-oss's and Gemma's."""
+    """Ends of llama.cpp in files like Qwen2.5's, Llama 3.1's, gpt-oss's and Gemma's."""
     path = tmp_path / "m.gguf"
     assert ends_of(path, template, [CONTROL] * len(words), words) == wanted
     assert ends_of(path, None, [NORMAL] * len(words), words) == 1

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftwood.storage.progress import progress
-from draftwood.storage.ranks import rank
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -161,6 +160,8 @@ def hold(file: Path, taken: Exception) -> "BaseFileLock":
         OSError: where the disk refuses.
     """
     from filelock import FileLock, Timeout
+
+    from draftwood.storage.ranks import rank
 
     lock = FileLock(file, timeout=0, thread_local=False)
     try:
