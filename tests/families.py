@@ -173,6 +173,7 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
             "num_experts_per_tok": 3,
             "swiglu_limit": 0.7,  # both are often beyond it
             "swiglu_alpha": 3.0,
+            "hidden_act": "gelu_pytorch_tanh",  # which it does not read
             "rope_parameters": {
                 **TURNED,
                 "rope_type": "yarn",

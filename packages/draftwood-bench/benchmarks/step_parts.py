@@ -212,9 +212,9 @@ def questions(measured: Measured, count: int) -> tuple[float, float]:
     for number in range(count):
         token = tokens[number % len(tokens)]
         since = time.perf_counter()
-        found = session.take(states[:1], [token])
+        session.take(states[:1], [token])
         middle = time.perf_counter()
-        session.level([-1], [found.tokens[0][0]])
+        session.level([-1], [session.found.tokens[0]])
         below.append(time.perf_counter() - middle)
         at_root.append(middle - since)
         session.keep(len(tokens))

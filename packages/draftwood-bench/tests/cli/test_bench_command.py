@@ -829,7 +829,9 @@ def test_bad_input(
         "bench", "spec-bench", "--methods", "typical", "--draft-model", draft, *given
     )
     assert "no device 'toaster'" in refused("bench", "spec-bench", "--device", "toaster", *given)
-    assert "takes numbers" in refused("bench", "spec-bench", "--temperature", "warm", *given)
+    assert "needs numbers such as 0,0.7" in refused(
+        "bench", "spec-bench", "--temperature", "warm", *given
+    )
     assert "got 7" in refused("bench", "rsd", "--budgets", "7", "--draft-model", draft, *given)
     assert "no prompts of category 'third'" in refused(
         "bench", "spec-bench", "--category", "third", *given

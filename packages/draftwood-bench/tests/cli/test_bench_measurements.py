@@ -199,7 +199,7 @@ def test_what_cannot_be_measured_leaves_no_trace(
         "bench", "cost", "--model", target, "--contexts", "9000"
     )
     assert "nodes must be at least 1" in wrong("bench", "cost", "--nodes", "0")
-    assert "takes numbers" in wrong("bench", "cost", "--nodes", "many")
+    assert "needs numbers such as" in wrong("bench", "cost", "--nodes", "many")
     assert "at least one of paths" in wrong("bench", "cost", "--paths", ",")
     assert "there is no device 'toaster'" in wrong("bench", "cost", "--device", "toaster")
     assert "fewer than a window of 300" in wrong(

@@ -24,6 +24,7 @@ from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
 from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models import support
 from draftwood_torch.models.transformers import MOST_SMALLER, TransformersModel
 from families import (
     DIFFERENT,
@@ -598,7 +599,7 @@ def test_a_cache_of_another_name_is_that_of_a_newer_transformers(monkeypatch: An
     monkeypatch.setattr(model, "forward", forward)
     with pytest.raises(ValueError, match="has no KV cache"):
         TransformersModel(model)
-    monkeypatch.setattr(transformers, "__version__", "5.24.0.dev0")
+    monkeypatch.setattr(support.transformers, "__version__", "5.24.0.dev0")
     with pytest.raises(ValueError, match=r"install 'transformers<5\.24'"):
         TransformersModel(model)
 

@@ -167,7 +167,12 @@ def test_models_that_are_not_fetched_by_themselves_name_the_command(name: str) -
 
 def test_floats_are_made_of_a_file_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(packages, "fetch", lambda *given: asked.append(given))
+
+    def fetched(name: str, dtype: str) -> Path:
+        asked.append((name, dtype))
+        return builtin.folder("float32")
+
+    monkeypatch.setattr(packages, "fetch", fetched)
     monkeypatch.setattr(hub, "check_folder", lambda folder: None)
     builtin = builtins()["tinyllama-1.1b"]
     builtin.blocks.mkdir(parents=True)

@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from draftwood.loading.downloads import _run
 from draftwood.storage.atomic import (
+    LOCK,
     MANIFEST,
     hold,
     publish,
@@ -75,14 +76,21 @@ def test_who_does_not_wait_for_another_process_is_told(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a"]
 
 
-def test_a_folder_is_held_until_its_lock_is_released(tmp_path: Path) -> None:
-    lock = hold(tmp_path, ValueError("first"))
+def test_a_folder_is_held_until_its_lock_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / LOCK
+    lock = hold(file, ValueError("first"))
     with pytest.raises(ValueError, match="second"):
-        hold(tmp_path, ValueError("second"))
+        hold(file, ValueError("second"))
+    with monkeypatch.context() as patch:  # another process of the same run
+        patch.setenv("RANK", "1")
+        patch.setenv("WORLD_SIZE", "2")
+        hold(file, ValueError("of the run")).release()
     release = threading.Thread(target=lock.release)
     release.start()
     release.join()
-    hold(tmp_path, ValueError("third")).release()
+    hold(file, ValueError("third")).release()
 
 
 def test_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:

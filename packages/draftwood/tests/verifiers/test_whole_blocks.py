@@ -162,9 +162,11 @@ def stopping(draft: np.ndarray, draw: Draw, stop: int = 1) -> Callable[[Rng], Dr
         while len(tokens) < 4 and tokens[-1] != stop:
             tokens.append(rng.draw(draft[tokens[-1]]))
         bare = DraftTree.chain(tokens)
-        return DraftTree(
-            bare.tokens, bare.parents, draft[bare.tokens[:-1]] if len(tokens) > 1 else None, draw
-        )
+        if len(tokens) == 1:
+            return DraftTree(bare.tokens, bare.parents, None, draw)
+        named = bare.parents if draw == "named" else None
+        rows = draft[bare.tokens[:-1]]
+        return DraftTree(bare.tokens, bare.parents, rows, draw, drawn_from=named)
 
     return grow
 
