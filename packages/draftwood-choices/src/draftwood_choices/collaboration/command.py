@@ -124,9 +124,7 @@ def collaborate(
         ahead = replace(ahead, dtype=leader_dtype)
         ahead.require()
     generate.require_chat(system, decoding["raw"])
-    written = generate.given_prompt(prompt, file)
-    if written is None:
-        written = generate.read_prompt()
+    written = generate.whole_prompt(prompt, file)
     lm = options.load(names, method, measure=False)
     asked = options.messages(lm, written, system)
     led = (

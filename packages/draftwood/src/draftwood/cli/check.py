@@ -88,8 +88,9 @@ def check(
     if bisect is not None:
         _require_one(asked)
         from draftwood.cli.bisect import bisect_text
+        from draftwood.cli.generate import whole_prompt
 
-        written = _prompt(bisect)
+        written = whole_prompt(bisect)
         lm = options.load(names).with_method(asked[0] if methods else None)
         same = bisect_text(lm, written, max_new_tokens, as_json)
         context.exit(0 if same else 1)
@@ -147,13 +148,6 @@ def _require_one(names: list[str]) -> None:
         raise ValueError(
             f"--bisect takes a single method apart, got {', '.join(names)}; name one with --methods"
         )
-
-
-def _prompt(typed: str) -> str:
-    from draftwood.cli.generate import given_prompt, read_prompt
-
-    written = given_prompt(typed, None)
-    return read_prompt() if written is None else written
 
 
 def _steps(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from draftwood.cli import options
-from draftwood.cli.generate import given_prompt, read_prompt
+from draftwood.cli.generate import whole_prompt
 from draftwood.cli.race import print_sameness, print_speeds
 from draftwood.cli.terminal import output, progress
 from draftwood.cli.tree_view import best_step, draw_step
@@ -45,8 +45,7 @@ def demo(
     Example:
       draftwood demo
     """
-    written = given_prompt(prompt, None)
-    prompt = read_prompt() if written is None else written
+    prompt = whole_prompt(prompt)
     method = "rsd-s" if names.drafts.model else names.drafts.method
     options.check_methods([method], names.given, drafts=names.drafts)
     plain = options.load(names)

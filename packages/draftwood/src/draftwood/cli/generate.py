@@ -160,8 +160,7 @@ def _together(
     names.require()
     params = sampling_params(None, decoding)
     prompt, file, system = asked
-    written = given_prompt(prompt, file)
-    written = read_prompt() if written is None else written
+    written = whole_prompt(prompt, file)
     lm = options.load(names, "plain", measure=False)
     return lm, method.answer(lm, options.messages(lm, written, system), count, params)
 
@@ -191,6 +190,15 @@ def given_prompt(prompt: str | None, file: str | None) -> str | None:
     written = with_files(prompt) if file is None else file.removesuffix("\n")  # type: ignore[arg-type]
     require_prompt(written)
     return written
+
+
+def whole_prompt(prompt: str | None, file: str | None = None) -> str:
+    """Return the prompt, read from standard input where that has it.
+
+    Raises as ``given_prompt`` and ``read_prompt``.
+    """
+    written = given_prompt(prompt, file)
+    return read_prompt() if written is None else written
 
 
 def read_prompt(what: str = "the prompt") -> str:

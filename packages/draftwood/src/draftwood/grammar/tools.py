@@ -191,7 +191,8 @@ def template_tells_tools(template: object) -> bool:
 def with_read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message whose calls have arguments as objects, as chat templates want them.
 
-    The chat API has them as JSON in a text; what is no JSON stays a text.
+    The chat API has them as JSON in a text. They stay a text where that is no JSON, or spells half
+    a character: a model may write it, and no tokenizer can read it.
     """
     told = dict(message)
     if message.get("tool_calls"):
@@ -202,5 +203,7 @@ def with_read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
 def _read(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call.get("function", call))
     with suppress(TypeError, ValueError, RecursionError):
-        function["arguments"] = json.loads(function.get("arguments") or "{}")
+        read = json.loads(function.get("arguments") or "{}")
+        json.dumps(read, ensure_ascii=False).encode("utf-8")
+        function["arguments"] = read
     return {"type": "function", "function": function}

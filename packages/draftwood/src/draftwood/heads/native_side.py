@@ -56,5 +56,5 @@ def _beside(trained: TrainedHead, shape: HeadSizes, target: Model) -> dict[str, 
     products = QUANTISED if is_rounded else (target.products, target.products)
     if why_not(shape, products[0]):
         return None
-    rows = output_rows(trained, target) * target.weights.structure.logit_scale
+    rows = output_rows(trained, target)
     return {**of_target(trained, target, products), "lm_rows": rows}

@@ -155,8 +155,11 @@ def of_target(trained: TrainedHead, target: NativeModel, products: HeadProducts)
 
 
 def output_rows(trained: TrainedHead, target: NativeModel) -> Any:
-    """Rows of the target's output head, one for each draft token."""
-    return target.weights.lm_head.outputs(trained.draft_tokens)
+    """Rows of the target's output head, one for each draft token, by which its logits are
+    scaled.
+    """
+    weights = target.weights
+    return weights.lm_head.outputs(trained.draft_tokens) * weights.structure.logit_scale
 
 
 def is_sound(trained: TrainedHead) -> bool:

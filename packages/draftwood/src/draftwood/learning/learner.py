@@ -90,7 +90,7 @@ def make_learner(trained: "TrainedHead", target: "Model") -> Learner:
 def output_rows(trained: "TrainedHead", target: "Model") -> Rows:
     """Rows of the target's output head, in float32, by which its logits are scaled."""
     if isinstance(target, NativeModel):
-        return packed.output_rows(trained, target) * target.weights.structure.logit_scale
+        return packed.output_rows(trained, target)
     return as_array(target.embeddings_and_head.weights().head[trained.draft_tokens])
 
 

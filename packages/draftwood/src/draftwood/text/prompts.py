@@ -3,7 +3,6 @@
 It is a text, messages, or token ids in the forms in which Transformers gives them.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
@@ -209,30 +208,13 @@ def encode_chat(
     choice = choice or grammar.ToolChoice("auto" if tools else "none")
     plain = plain_messages(messages)
     if grammar.template_tells_tools(tokenizer.chat_template):
-        plain = [_with_read_arguments(message) for message in plain]
+        plain = [grammar.with_read_arguments(message) for message in plain]
         told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
         text = _in_template(tokenizer, plain, told)
     else:
         text = _with_note(tokenizer, plain, tools, choice)
     require_characters(text, "the chat")
     return encode_text(tokenizer, text, add_special_tokens=False)
-
-
-def _with_read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message whose calls have arguments as objects.
-
-    They stay texts where JSON spells half a character: a model may write it, and no tokenizer can
-    read it.
-    """
-    from draftwood.grammar.tools import with_read_arguments
-
-    found = with_read_arguments(message)
-    try:
-        told = json.dumps(found.get("tool_calls"), ensure_ascii=False, default=str, skipkeys=True)
-        require_characters(told, "a call")
-    except (ValueError, RecursionError):
-        return dict(message)
-    return found
 
 
 def _with_note(
