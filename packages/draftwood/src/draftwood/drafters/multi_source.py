@@ -249,8 +249,7 @@ class _MultiSourceSession(DraftSession):
         self._others = context.shared.tokens
         self._rested = 0
         reads = self._native_budget is not None or self._reads_states
-        draft = self.merged.native(self._native_budget, self._others, reads)
-        return replace(draft, in_a_row=self._in_a_row)
+        return self.merged.native(self._native_budget, self._others, reads, self._in_a_row)
 
     @property
     def _in_a_row(self) -> int:

@@ -81,6 +81,7 @@ class Merger:
         slow = [source.name for source, each in named if _is_slow(each)]
         self.drafting = Drafting(_settings(estimator, slow))
         self.evidence = _EvidenceNumbers(self.drafting, estimator.log_weight)
+        self._known_names: dict[int, tuple[str, ...]] = {}  # by bits
         self.foreign: list[SourceSession] = []
         self.slow: list[SlowSession] = []  # of these
         self.hidden: tuple[int, ...] = ()
@@ -135,20 +136,28 @@ class Merger:
         draw = None if self.rng is None else self.rng.next_draw
         return Grown(*self.drafting.grow(root, self._costs_of(budget), draw, max_draft_len, others))
 
-    def native(self, budget: Budget | None, others: float = 0.0, reads: bool = True) -> NativeDraft:
+    def native(
+        self,
+        budget: Budget | None,
+        others: float = 0.0,
+        reads: bool = True,
+        in_a_row: int = 1,
+    ) -> NativeDraft:
         """Hand over what a whole step in the library drafts with.
 
         Args:
             budget: None rests, and learns the path alone.
             others: tokens that other texts are expected to emit in the same pass.
             reads: whether sources that may rest are told hidden states.
+            in_a_row: most steps for which all of this holds.
         """
         hidden = self.reads if reads else self.always
         if budget is None:
-            return NativeDraft(drafting=self.drafting, hidden=hidden)
+            return NativeDraft(drafting=self.drafting, hidden=hidden, in_a_row=in_a_row)
         ranks = RANKS if self.reads_rows else 0
         costs, temperature = self._costs_of(budget), self.sampling.temperature
-        return NativeDraft(costs, self.drafting, ranks, temperature, hidden, others)
+        given = (costs, self.drafting, ranks, temperature, hidden, others)
+        return NativeDraft(*given, in_a_row=in_a_row)
 
     def _costs_of(self, budget: Budget) -> Costs:
         if self.costs is None or self.costs[0] is not budget:
@@ -161,11 +170,14 @@ class Merger:
 
     def names_of(self, proposers: Sequence[int]) -> tuple[tuple[str, ...], ...]:
         """The sources' names that these bits stand for."""
-        names = self.evidence.names
-        return tuple(
-            tuple(name for number, name in enumerate(names) if bits >> number & 1)
-            for bits in proposers
-        )
+        return tuple([self._names(bits) for bits in proposers])
+
+    def _names(self, bits: int) -> tuple[str, ...]:
+        if (known := self._known_names.get(bits)) is None:
+            names = enumerate(self.evidence.names)
+            known = tuple(name for number, name in names if bits >> number & 1)
+            self._known_names[bits] = known
+        return known
 
     def spent(self) -> float:
         """Seconds that slow sources took for the last tree."""

@@ -10,7 +10,7 @@ import numpy as np
 from draftwood.arrays import FloatType, Int, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
-from draftwood.models.model import ALL_LAYERS, Device, RowAdapter
+from draftwood.models.model import ALL_LAYERS, Device, Layers, RowAdapter
 from draftwood.models.native.step import kept_states, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
@@ -21,6 +21,8 @@ from draftwood.native.matrix import Fill
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
+    from ctypes import Array, c_int64
+
     from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
     from draftwood.models.native.int4 import RoundedWeights
     from draftwood.models.native.row_adapter import MarkedRows
@@ -197,11 +199,11 @@ class NativeModel(DecoderModel[BlockPool]):
         if not all(0 <= layer <= self.layers for layer in hidden):
             raise ValueError(f"the model has hidden states 0 to {self.layers}, not {tuple(hidden)}")
         steps = [part for part in parts if isinstance(part, PackedStep)]
+        if len(steps) == len(parts):
+            return self._make_steps(steps, hidden)
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
-        room = rows + sum(part.rows for part in steps)
-        shape = kept_states(steps, rows) if hidden else 1, room, self.sizes.hidden
-        states = {layer: np.empty(shape, np.float32) for layer in hidden}
+        states = self._room_for(1, rows + sum(part.rows for part in steps), hidden)
         wanted = sum(part.wanted for part in others)
         width = self.structure.lm_head.outputs
         logits = np.empty((wanted, width), np.float32)
@@ -222,6 +224,36 @@ class NativeModel(DecoderModel[BlockPool]):
         }
         given = iter(outputs(logits, held, others))
         return [made.pop(0) if isinstance(part, PackedStep) else next(given) for part in parts]
+
+    def _make_steps(self, steps: Sequence[PackedStep], hidden: Sequence[int]) -> list[Any]:
+        """Make steps of texts with nothing beside them."""
+        kept = kept_states(steps) if hidden else 1
+        states = self._room_for(kept, sum(part.rows for part in steps), hidden)
+        run = structures.CForwardInput(
+            **self._layers_of(ALL_LAYERS), hidden=self._addresses(states), layers=self.layers
+        )
+        return run_steps(self.structure, self.pool, run, steps, 0, states, self.prepare(run))
+
+    def _room_for(self, kept: int, rows: int, hidden: Sequence[int]) -> dict[int, np.ndarray]:
+        """Make room for hidden states [kept rows dim] by layer."""
+        shape = kept, rows, self.sizes.hidden
+        return {layer: np.empty(shape, np.float32) for layer in hidden}
+
+    def _addresses(self, states: Mapping[int, np.ndarray]) -> "Array[c_int64]":
+        """Say where the hidden states of each layer go; 0 for nowhere."""
+        found = library.integers([0] * (self.layers + 1))
+        for layer, rows in states.items():
+            found[layer] = address_of(rows)
+        return found
+
+    def _layers_of(self, layers: Layers) -> dict[str, Any]:
+        """Describe the layers that are run, by the fields of ``CForwardInput``."""
+        return {
+            "attention": self._kept(layers.without_attention),
+            "mlp": self._kept(layers.without_mlp),
+            "start": layers.start,
+            "stop": self.layers if layers.stop is None else layers.stop,
+        }
 
     def _input(
         self,
@@ -245,20 +277,15 @@ class NativeModel(DecoderModel[BlockPool]):
             sequences=places,
             tokens=address_of(tokens),
             positions=address_of(positions),
-            attention=self._kept(layers.without_attention),
-            mlp=self._kept(layers.without_mlp),
             sees=library.integers([address_of(each) for each in sees]),
-            hidden=library.integers(
-                [address_of(states[i]) if i in states else 0 for i in range(self.layers + 1)]
-            ),
+            hidden=self._addresses(states),
             logits=address_of(logits),
             num_sequences=len(parts),
             rows=len(tokens),
             layers=self.layers,
             stream=None if stopped is None else address_of(stopped),
-            start=layers.start,
-            stop=self.layers if layers.stop is None else layers.stop,
             marked=marked and marked.structure,
+            **self._layers_of(layers),
         )
         # in memory as long as the structure
         run.kept = (tokens, positions, sees, tables, stopped, marked)
@@ -275,6 +302,8 @@ class NativeModel(DecoderModel[BlockPool]):
 
     def _kept(self, left_out: frozenset[int]) -> bytes:
         """For each layer 1, or 0 where it is left out."""
+        if not left_out:
+            return b"\1" * self.layers
         return bytes(index not in left_out for index in range(self.layers))
 
 

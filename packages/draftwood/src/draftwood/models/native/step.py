@@ -63,15 +63,12 @@ def run_steps(
     return made
 
 
-def kept_states(steps: Sequence[PackedStep], rows: int) -> int:
-    """Count the steps in a row whose hidden states are kept; 1 for a single step, and where only
-    those of one that is alone are wanted.
-
-    Args:
-        rows: that are run beside them.
+def kept_states(steps: Sequence[PackedStep]) -> int:
+    """Count the steps in a row, with nothing beside them, whose hidden states are kept; 1 for a
+    single step, and where only those of one that is alone are wanted.
     """
     limits = [part.step.caller.limits for part in steps]
-    if not _is_row(steps, rows) or not any(each.keeps_states for each in limits):
+    if not _is_row(steps, 0) or not any(each.keeps_states for each in limits):
         return 1
     return min(each.steps for each in limits)
 
