@@ -41,10 +41,27 @@ int query_words(const Decoder& decoder) {
     return decoder.has_byte_cache ? ByteQuery::size(decoder.head_dim) : decoder.head_dim / 2;
 }
 
+// Whether each thread encodes the inputs of products for itself: for a few rows and threads that is
+// faster than to wait until others have written what is read then.
+bool encodes_apart(const Decoder& decoder, const ForwardInput& run, int threads) {
+    constexpr int MOST_APART = 8;
+    const bool reads_stream = !decoder.fusion && !decoder.is_parallel && !run.trace,
+               has_marks = run.marked && run.marked->count;
+    return reads_stream && !has_marks && run.rows <= 2 * MOST_ROWS && threads <= MOST_APART;
+}
+
 // Whether a head begins with the product that joins its inputs, not with what it drafted itself.
 bool joins_inputs(const Decoder& decoder, const ForwardInput& run) {
     return decoder.fusion && (!decoder.fusion->reads || run.fused->features);
 }
+
+// Rows of products' inputs as one thread encoded them for itself, and what they are of.
+struct OwnRows {
+    static constexpr int NOTHING = -1;
+
+    Rows normed, attended;
+    int normed_of = NOTHING, attended_of = NOTHING;
+};
 
 // What phases hand to each other, kept from run to run.
 struct Scratch {
@@ -65,8 +82,9 @@ struct Scratch {
     std::vector<float> expert_gated, expert_mixed;
     std::vector<ExpertRows> groups;
     int num_groups = 0;
+    std::vector<std::unique_ptr<OwnRows>> own;  // by thread
 
-    void reserve(const Decoder& decoder, const ForwardInput& run, int threads) {
+    void reserve(const Decoder& decoder, const ForwardInput& run, int threads, int team) {
         auto grow = [&](std::vector<float>& values, int width) {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
@@ -85,6 +103,15 @@ struct Scratch {
                                  std::max(fusion->reads, 1) * decoder.hidden);
         }
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
+        const int apart = encodes_apart(decoder, run, team) ? team : 0;
+        while ((int)own.size() < apart) own.push_back(std::make_unique<OwnRows>());
+        for (int i = 0; i < apart; i++) {
+            OwnRows* const each = own[i].get();
+            each->normed.reserve(decoder.encodings, run.rows, decoder.hidden);
+            each->attended.reserve(decoder.encodings, run.rows,
+                                   decoder.heads * decoder.head_dim);
+            each->normed_of = each->attended_of = OwnRows::NOTHING;
+        }
         const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
         if (encoded_queries.size() < words) encoded_queries.resize(words);
         divide(decoder, run, threads);
@@ -152,6 +179,7 @@ public:
           run(run),
           scratch(scratch),
           threads(threads),
+          is_apart(encodes_apart(decoder, run, team)),
           clock(run.seconds, team),
           mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
@@ -184,6 +212,7 @@ private:
     const ForwardInput& run;
     Scratch& scratch;
     const int threads;
+    const bool is_apart;
     PhaseClock clock;
     const int mixed_width;
     // so that a head's results can be encoded by themselves
@@ -226,21 +255,24 @@ private:
         if (run.stop < run.layers) return add_phase(&Forward::put_hidden, NORMS, run.stop, run.rows);
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
         if (scratch.wanted.empty()) return;
-        add_phase(&Forward::norm_for_head, NORMS, 0, patches((int)scratch.wanted.size()));
+        if (!is_apart)
+            add_phase(&Forward::norm_for_head, NORMS, 0, patches((int)scratch.wanted.size()));
         add_phase(&Forward::make_logits, PRODUCTS, 0, tiles(decoder.lm_head));
     }
 
     void plan_attention(int index) {
         const Layer& layer = decoder.layers[index];
-        add_phase(&Forward::norm_for_attention, NORMS, index,
-                  reads_pairs(index) ? blocks(run.rows) : patches(run.rows));
+        if (!is_apart)
+            add_phase(&Forward::norm_for_attention, NORMS, index,
+                      reads_pairs(index) ? blocks(run.rows) : patches(run.rows));
+        else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
         add_narrowing(&Forward::narrow_for_attention, index, QUERY, VALUE);
         add_phase(&Forward::project, PRODUCTS, index,
                   tiles_of_queries(layer) + tiles(layer.key) + tiles(layer.value));
         add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
         if (!whole()) return;
         add_phase(&Forward::attend, ATTENTION, index, scratch.visibility.things(layer.window));
-        if (!whole_heads)
+        if (!whole_heads && !is_apart)
             add_phase(&Forward::encode_attended, NORMS, index,
                       whole() * ceil_div(decoder.heads * decoder.head_dim, GROUP));
         add_narrowing(&Forward::narrow_attended, index, OUTPUT, OUTPUT);
@@ -252,7 +284,7 @@ private:
     void plan_mlp(int index) {
         const Layer& layer = decoder.layers[index];
         // what attention read is still there
-        if (!decoder.is_parallel || !run.attention[index])
+        if (!is_apart && (!decoder.is_parallel || !run.attention[index]))
             add_phase(&Forward::norm_for_network, NORMS, index, patches(whole()));
         add_narrowing(&Forward::narrow_for_network, index, GATE, UP);
         add_phase(&Forward::gate, PRODUCTS, index, ceil_div(decoder.intermediate_size, GROUP));
@@ -412,6 +444,53 @@ private:
         });
     }
 
+    // What products read, whoever encodes it.
+    const Rows& for_attention(int layer) {
+        const Norm& norm = decoder.layers[layer].attention_norm;
+        return normed_rows(2 * layer, norm, run.rows, [](int row) { return row; });
+    }
+    const Rows& for_network(int layer) {
+        const Norm& norm = decoder.layers[layer].mlp_norm;
+        return normed_rows(2 * layer + 1, norm, whole(), [](int row) { return row; });
+    }
+    const Rows& for_head() {
+        return normed_rows(2 * run.layers, decoder.norm, (int)scratch.wanted.size(),
+                           [&](int i) { return scratch.wanted[i]; });
+    }
+
+    // Rows of the stream, normed, for the calling thread; `of` tells those of a pass apart.
+    template <class RowOf>
+    const Rows& normed_rows(int of, const Norm& norm, int count, RowOf row_of) {
+        if (!is_apart) return scratch.narrow;
+        OwnRows& own = *scratch.own[own_place()];
+        if (own.normed_of == of) return own.normed;
+        own.normed_of = of;
+        RowScale scales[2 * MOST_ROWS];
+        for (int i = 0; norm.weight && i < count; i++)
+            scales[i] = scale_of(decoder, stream(row_of(i)), decoder.hidden, decoder.is_layer_norm);
+        float normed[MOST_ROWS][GROUP];
+        encode_blocks(own.normed, count, 0, decoder.hidden, [&](int i, int from, int width) {
+            const float* values = stream(row_of(i));
+            if (!norm.weight) return values + from;
+            float* const results = normed[i % MOST_ROWS];
+            put_normed(values, from, from + width, norm, scales[i], results - from);
+            return (const float*)results;
+        });
+        return own.normed;
+    }
+
+    const Rows& attended(int layer) {
+        if (!is_apart) return scratch.attention;
+        OwnRows& own = *scratch.own[own_place()];
+        if (own.attended_of == layer) return own.attended;
+        own.attended_of = layer;
+        const int width = decoder.heads * decoder.head_dim;
+        encode_blocks(own.attended, whole(), 0, width, [&](int row, int from, int) {
+            return &scratch.attended[(size_t)row * width + from];
+        });
+        return own.attended;
+    }
+
     // Some inputs of a row of the stream, normed, become a row of what products read.
     const float* norm_row(int row, const Norm& norm, int to, Range inputs) {
         const float* values = stream(row);
@@ -481,7 +560,7 @@ private:
     // Queries, keys and values lie side by side.
     void project(Range range, int index) {
         const Layer& layer = decoder.layers[index];
-        const Rows& rows = reads_pairs(index) ? scratch.paired : scratch.narrow;
+        const Rows& rows = reads_pairs(index) ? scratch.paired : for_attention(index);
         int first = 0, width = 0;
         for (const LayerMatrix which : {QUERY, KEY, VALUE}) {
             const bool is_query = which == QUERY;
@@ -501,7 +580,7 @@ private:
 
     void add_attended(Range tiles, int index) {
         const Layer& layer = decoder.layers[index];
-        add(layer.output, scratch.attention, layer.after_attention_norm, tiles, index, OUTPUT);
+        add(layer.output, attended(index), layer.after_attention_norm, tiles, index, OUTPUT);
     }
     void add_gated(Range tiles, int index) {
         const Layer& layer = decoder.layers[index];
@@ -743,7 +822,7 @@ private:
                 const Average average = all.average(row, head, dim);
                 if (sinks) average.add_sink(sinks[unit.first_head + head]);
                 (in_pairs ? finish_pairs : finish)(average, results);
-                for (int i = 0; whole_heads && i < dim; i += GROUP)
+                for (int i = 0; whole_heads && !is_apart && i < dim; i += GROUP)
                     scratch.attention.encode(row, from + i, results + i, GROUP);
             }
     }
@@ -767,23 +846,23 @@ private:
         const int first = groups.first * per_group,
                   last = std::min(groups.last * per_group, tiles(layer.gate));
         float* gated = scratch.gated.data();
-        products(layer.gate, scratch.narrow, whole(), first, last,
+        const Rows& rows = for_network(index);
+        products(layer.gate, rows, whole(), first, last,
                  [&](int row, int tile, Floats values) {
                      values = scratch.marks.added(index, GATE, row, tile, values);
                      store(gated + (size_t)row * padded + tile * LANES,
                            decoder.gating.gate(values));
                  });
-        products(layer.up, scratch.narrow, whole(), first, last,
+        products(layer.up, rows, whole(), first, last,
                  [&](int row, int tile, Floats values) {
                      values = scratch.marks.added(index, UP, row, tile, values);
                      float* to = gated + (size_t)row * padded + tile * LANES;
                      store(to, load(to) * decoder.gating.gated(values));
                  });
-        for (int row = 0; row < whole(); row++)
-            for (int from = groups.first * GROUP; from < std::min(groups.last * GROUP, width);
-                 from += GROUP)
-                scratch.wide.encode(row, from, gated + (size_t)row * padded + from,
-                                    std::min(GROUP, width - from));
+        encode_blocks(scratch.wide, whole(), groups.first * GROUP,
+                      std::min(groups.last * GROUP, width), [&](int row, int from, int) {
+                          return gated + (size_t)row * padded + from;
+                      });
     }
 
     // A row, normed, stays aside in floats until it is encoded for its experts.
@@ -887,7 +966,7 @@ private:
 
     void make_logits(Range tiles, int) {
         const int count = (int)scratch.wanted.size(), width = decoder.lm_head.outputs;
-        products(decoder.lm_head, scratch.narrow, count, tiles.first, tiles.last,
+        products(decoder.lm_head, for_head(), count, tiles.first, tiles.last,
                  [&](int row, int tile, Floats values) {
                      put_tile(run.logits + (size_t)row * width, tile, width,
                               bounded(decoder, values));
@@ -977,7 +1056,7 @@ void pass(const Decoder& decoder, const ForwardInput& run, int threads) {
     std::lock_guard<std::mutex> lock(own.busy);
     own.team.set_crowded(threads > cpus);
     try {
-        own.scratch.reserve(decoder, run, split);
+        own.scratch.reserve(decoder, run, split, threads);
         Forward forward(decoder, run, own.scratch, split, threads);
         own.team.run(forward, run.trace ? 1 : threads);
         forward.end();

@@ -35,10 +35,16 @@ __attribute__((noinline)) inline RowScale scale_of(const Decoder& decoder, const
 // Values [first, last) of a row, normed. The results may take their place.
 inline void put_normed(const float* values, int first, int last, const Norm& norm, RowScale scale,
                        float* results) {
-    for (int i = first; i < last; i++)
+    const Floats mean = all(scale.mean), inverse = all(scale.inverse);
+    int i = first;
+    for (; i + LANES <= last; i += LANES) {
+        const Floats value = (load(values + i) - mean) * inverse * load(norm.weight + i);
+        store(results + i, norm.bias ? value + load(norm.bias + i) : value);
+    }
+    for (; i < last; i++) {
         results[i] = (values[i] - scale.mean) * scale.inverse * norm.weight[i];
-    if (norm.bias)
-        for (int i = first; i < last; i++) results[i] += norm.bias[i];
+        if (norm.bias) results[i] += norm.bias[i];
+    }
 }
 
 inline void normed(const Decoder& decoder, const float* values, int count, const Norm& norm,
@@ -92,6 +98,20 @@ inline void encode(Rows& rows, int row, const float* values, int first, int last
 
 inline void encode(Rows& rows, int row, const float* values, int width) {
     encode(rows, row, values, 0, width);
+}
+
+// Inputs [first, last) of `count` rows, the first of which begins a block. `at(row, from, width)` is
+// where a group of them lies, until those of the same row in the next block are asked for. Nobody
+// else encodes rows of these blocks there.
+template <class At>
+inline void encode_blocks(Rows& rows, int count, int first, int last, At at) {
+    const float* values[MOST_ROWS];
+    for (int row = 0; row < count; row += MOST_ROWS)
+        for (int from = first; from < last; from += GROUP) {
+            const int own = std::min(MOST_ROWS, count - row), width = std::min(GROUP, last - from);
+            for (int i = 0; i < own; i++) values[i] = at(row + i, from, width);
+            rows.encode_block(row / MOST_ROWS, own, from, values, width);
+        }
 }
 
 inline void put_tile(float* row, int tile, int width, Floats values) {
