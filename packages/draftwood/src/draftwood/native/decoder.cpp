@@ -165,11 +165,6 @@ struct Scratch {
     }
 };
 
-// Items of a phase that one thread computes together, the last one excluded.
-struct Range {
-    int first, last;
-};
-
 class Forward final : public Job {
 public:
     // Split for `threads`, though `team` may be more.
@@ -215,8 +210,6 @@ private:
     const bool is_apart;
     PhaseClock clock;
     const int mixed_width;
-    // so that a head's results can be encoded by themselves
-    const bool whole_heads = decoder.head_dim % GROUP == 0;
     const bool in_bytes = decoder.has_byte_cache, in_halves = decoder.is_bfloat16 && !in_bytes,
                in_pairs = HAS_PAIRS && in_halves && fits_pairs(decoder.head_dim);
     const CacheShape cache{
@@ -272,9 +265,9 @@ private:
         add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
         if (!whole()) return;
         add_phase(&Forward::attend, ATTENTION, index, scratch.visibility.things(layer.window));
-        if (!whole_heads && !is_apart)
+        if (!is_apart)
             add_phase(&Forward::encode_attended, NORMS, index,
-                      whole() * ceil_div(decoder.heads * decoder.head_dim, GROUP));
+                      blocks(whole()) * ceil_div(decoder.heads * decoder.head_dim, GROUP));
         add_narrowing(&Forward::narrow_attended, index, OUTPUT, OUTPUT);
         add_phase(&Forward::add_attended, PRODUCTS, index, tiles(layer.output));
         if (layer.after_attention_norm.weight)
@@ -404,11 +397,11 @@ private:
             for (int row = rows.first; row < rows.last; row++) pair(row, norm);
             return;
         }
-        in_patches(range, run.rows, [&](int row, Range inputs) {
-            if (run.hidden[layer])
+        in_patches(range, run.rows, [&](Range rows, Range inputs) {
+            for (int row = rows.first; run.hidden[layer] && row < rows.last; row++)
                 std::copy(stream(row) + inputs.first, stream(row) + inputs.last,
                           run.hidden[layer] + (size_t)row * decoder.hidden + inputs.first);
-            norm_row(row, norm, row, inputs);
+            norm_rows(rows, norm, inputs);
         });
     }
 
@@ -427,20 +420,22 @@ private:
     }
 
     void norm_for_network(Range range, int layer) {
-        in_patches(range, whole(), [&](int row, Range inputs) {
-            norm_row(row, decoder.layers[layer].mlp_norm, row, inputs);
+        in_patches(range, whole(), [&](Range rows, Range inputs) {
+            norm_rows(rows, decoder.layers[layer].mlp_norm, inputs);
         });
     }
 
     void norm_for_head(Range range, int) {
-        in_patches(range, (int)scratch.wanted.size(), [&](int i, Range inputs) {
-            const int row = scratch.wanted[i];
-            const float* values = norm_row(row, decoder.norm, i, inputs);
-            if (!decoder.fusion || !decoder.fusion->reads) return;
-            // what the head reads in place of its target's states
-            if (!decoder.fusion->feeds_normed) values = stream(row);
-            std::copy(values + inputs.first, values + inputs.last,
-                      run.fused->results + (size_t)i * decoder.hidden + inputs.first);
+        const auto row_of = [&](int i) { return scratch.wanted[i]; };
+        in_patches(range, (int)scratch.wanted.size(), [&](Range rows, Range inputs) {
+            encode_normed(scratch.narrow, rows, decoder.norm, inputs, row_of,
+                          [&](int i, int from, int width, const float* values) {
+                              if (!decoder.fusion || !decoder.fusion->reads) return;
+                              // what the head reads in place of its target's states
+                              if (!decoder.fusion->feeds_normed) values = stream(row_of(i)) + from;
+                              std::copy(values, values + width,
+                                        run.fused->results + (size_t)i * decoder.hidden + from);
+                          });
         });
     }
 
@@ -465,17 +460,8 @@ private:
         OwnRows& own = *scratch.own[own_place()];
         if (own.normed_of == of) return own.normed;
         own.normed_of = of;
-        RowScale scales[2 * MOST_ROWS];
-        for (int i = 0; norm.weight && i < count; i++)
-            scales[i] = scale_of(decoder, stream(row_of(i)), decoder.hidden, decoder.is_layer_norm);
-        float normed[MOST_ROWS][GROUP];
-        encode_blocks(own.normed, count, 0, decoder.hidden, [&](int i, int from, int width) {
-            const float* values = stream(row_of(i));
-            if (!norm.weight) return values + from;
-            float* const results = normed[i % MOST_ROWS];
-            put_normed(values, from, from + width, norm, scales[i], results - from);
-            return (const float*)results;
-        });
+        encode_normed(own.normed, {0, count}, norm, {0, decoder.hidden}, row_of,
+                      [](int, int, int, const float*) {});
         return own.normed;
     }
 
@@ -484,28 +470,41 @@ private:
         OwnRows& own = *scratch.own[own_place()];
         if (own.attended_of == layer) return own.attended;
         own.attended_of = layer;
-        const int width = decoder.heads * decoder.head_dim;
-        encode_blocks(own.attended, whole(), 0, width, [&](int row, int from, int) {
-            return &scratch.attended[(size_t)row * width + from];
-        });
+        encode_attended(own.attended, {0, whole()}, {0, decoder.heads * decoder.head_dim});
         return own.attended;
     }
 
-    // Some inputs of a row of the stream, normed, become a row of what products read.
-    const float* norm_row(int row, const Norm& norm, int to, Range inputs) {
-        const float* values = stream(row);
-        if (norm.weight) {
-            const RowScale scale =
-                scale_of(decoder, values, decoder.hidden, decoder.is_layer_norm);
-            float* results = row_of_floats(decoder.hidden);
-            put_normed(values, inputs.first, inputs.last, norm, scale, results);
-            values = results;
+    // Some inputs of rows of the stream, normed, become rows of what products read.
+    void norm_rows(Range rows, const Norm& norm, Range inputs) {
+        encode_normed(scratch.narrow, rows, norm, inputs, [](int row) { return row; },
+                      [&](int row, int from, int width, const float* values) {
+                          if (const int mark = scratch.marks.of(row); mark >= 0)
+                              std::copy(values, values + width, scratch.marks.input(mark) + from);
+                      });
+    }
+
+    // Row i is row_of(i) of the stream; see(i, from, width, values) may look at what is encoded.
+    template <class RowOf, class See>
+    void encode_normed(Rows& to, Range rows, const Norm& norm, Range inputs, RowOf row_of,
+                       See see) {
+        float normed[MOST_ROWS][GROUP];
+        RowScale scales[MOST_ROWS];
+        for (int block = rows.first; block < rows.last; block += MOST_ROWS) {
+            const Range some{block, std::min(block + MOST_ROWS, rows.last)};
+            for (int i = some.first; norm.weight && i < some.last; i++)
+                scales[i - block] = scale_of(decoder, stream(row_of(i)), decoder.hidden,
+                                             decoder.is_layer_norm);
+            encode_blocks(to, some, inputs, [&](int i, int from, int width) {
+                const float *values = stream(row_of(i)), *results = values + from;
+                if (norm.weight) {
+                    put_normed(values, from, from + width, norm, scales[i - block],
+                               normed[i - block] - from);
+                    results = normed[i - block];
+                }
+                see(i, from, width, results);
+                return results;
+            });
         }
-        if (const int mark = scratch.marks.of(row); mark >= 0)
-            std::copy(values + inputs.first, values + inputs.last,
-                      scratch.marks.input(mark) + inputs.first);
-        encode(scratch.narrow, to, values, inputs.first, inputs.last);
-        return values;
     }
 
     // Rows lie eight side by side for products, so a thread that encodes takes a block of eight, or
@@ -521,7 +520,7 @@ private:
         return {blocks.first * MOST_ROWS, std::min(blocks.last * MOST_ROWS, rows)};
     }
 
-    // act(row, inputs) for the rows of patches and the inputs that lie there.
+    // act(rows, inputs) for the rows of each patch and the inputs that lie there.
     template <class Act>
     void in_patches(Range patches, int rows, Act act) const {
         const int count = pieces(rows), groups = ceil_div(decoder.hidden, GROUP);
@@ -530,7 +529,7 @@ private:
             const Range own = rows_of({block, block + 1}, rows),
                         inputs{groups * piece / count * GROUP,
                                std::min(groups * (piece + 1) / count * GROUP, decoder.hidden)};
-            for (int row = own.first; row < own.last; row++) act(row, inputs);
+            act(own, inputs);
         }
     }
 
@@ -822,19 +821,24 @@ private:
                 const Average average = all.average(row, head, dim);
                 if (sinks) average.add_sink(sinks[unit.first_head + head]);
                 (in_pairs ? finish_pairs : finish)(average, results);
-                for (int i = 0; whole_heads && !is_apart && i < dim; i += GROUP)
-                    scratch.attention.encode(row, from + i, results + i, GROUP);
             }
     }
 
-    // Where a group of 32 spans several heads.
-    void encode_attended(Range tasks, int) {
-        const int width = decoder.heads * decoder.head_dim;
-        for (int task = tasks.first; task < tasks.last; task++) {
-            const int row = task % whole(), from = task / whole() * GROUP;
-            const float* values = &scratch.attended[(size_t)row * width + from];
-            scratch.attention.encode(row, from, values, std::min(GROUP, width - from));
+    // Groups of blocks of rows.
+    void encode_attended(Range groups, int) {
+        const int width = decoder.heads * decoder.head_dim, of_row = ceil_div(width, GROUP);
+        for (int group = groups.first; group < groups.last; group++) {
+            const int block = group / of_row, from = group % of_row * GROUP;
+            encode_attended(scratch.attention, rows_of({block, block + 1}, whole()),
+                            {from, std::min(from + GROUP, width)});
         }
+    }
+
+    void encode_attended(Rows& to, Range rows, Range inputs) {
+        const size_t width = (size_t)decoder.heads * decoder.head_dim;
+        encode_blocks(to, rows, inputs, [&](int row, int from, int) {
+            return &scratch.attended[row * width + from];
+        });
     }
 
     // The gated network up to its last product. A thread makes whole groups of 32, which are
@@ -859,8 +863,9 @@ private:
                      float* to = gated + (size_t)row * padded + tile * LANES;
                      store(to, load(to) * decoder.gating.gated(values));
                  });
-        encode_blocks(scratch.wide, whole(), groups.first * GROUP,
-                      std::min(groups.last * GROUP, width), [&](int row, int from, int) {
+        encode_blocks(scratch.wide, {0, whole()},
+                      {groups.first * GROUP, std::min(groups.last * GROUP, width)},
+                      [&](int row, int from, int) {
                           return gated + (size_t)row * padded + from;
                       });
     }

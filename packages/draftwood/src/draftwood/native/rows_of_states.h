@@ -100,17 +100,23 @@ inline void encode(Rows& rows, int row, const float* values, int width) {
     encode(rows, row, values, 0, width);
 }
 
-// Inputs [first, last) of `count` rows, the first of which begins a block. `at(row, from, width)` is
-// where a group of them lies, until those of the same row in the next block are asked for. Nobody
-// else encodes rows of these blocks there.
+// Rows or inputs, the last one excluded.
+struct Range {
+    int first, last;
+};
+
+// Some inputs of some rows, the first of which begins a block. `at(row, from, width)` is where a
+// group of them lies, until those of the same row in the next block are asked for. Nobody else
+// encodes rows of these blocks there.
 template <class At>
-inline void encode_blocks(Rows& rows, int count, int first, int last, At at) {
+inline void encode_blocks(Rows& rows, Range some, Range inputs, At at) {
     const float* values[MOST_ROWS];
-    for (int row = 0; row < count; row += MOST_ROWS)
-        for (int from = first; from < last; from += GROUP) {
-            const int own = std::min(MOST_ROWS, count - row), width = std::min(GROUP, last - from);
-            for (int i = 0; i < own; i++) values[i] = at(row + i, from, width);
-            rows.encode_block(row / MOST_ROWS, own, from, values, width);
+    for (int row = some.first; row < some.last; row += MOST_ROWS)
+        for (int from = inputs.first; from < inputs.last; from += GROUP) {
+            const int count = std::min(MOST_ROWS, some.last - row),
+                      width = std::min(GROUP, inputs.last - from);
+            for (int i = 0; i < count; i++) values[i] = at(row + i, from, width);
+            rows.encode_block(row / MOST_ROWS, count, from, values, width);
         }
 }
 
