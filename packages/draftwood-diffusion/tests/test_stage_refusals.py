@@ -14,6 +14,7 @@ from draftwood_diffusion.settings import settings_of
 from draftwood_diffusion.training.decoder import DecoderSizes
 from draftwood_diffusion.training.loop import Conversion, ConversionSettings
 from draftwood_diffusion.training.stage import Stage
+from draftwood_train.places import alone_in
 from test_own_texts import changed
 
 LLAMA = {
@@ -49,6 +50,14 @@ def test_what_else_lies_in_the_output_folder_stays(stage: Stage, tmp_path: Path)
     with pytest.raises(ValueError, match=already.format(tmp_path)):
         stage.run(settings, silent)
     assert settings_of(stage.output) is not None
+
+
+def test_two_stages_do_not_fill_one_folder(stage: Stage) -> None:
+    with alone_in(stage.folder), pytest.raises(OSError, match="another process trains in"):
+        stage.run(settings, silent)
+    assert not stage.output.exists()
+    stage.run(settings, silent)
+    assert stage.output.exists()
 
 
 @pytest.mark.parametrize(

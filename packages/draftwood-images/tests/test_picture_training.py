@@ -34,6 +34,7 @@ from draftwood_images.training.picture_lesson import (
 from draftwood_images.training.run import PictureTraining
 from draftwood_images.words import words_in
 from draftwood_train.checkpoints import NAME, Checkpoint
+from draftwood_train.places import alone_in
 from small_pictures import write_png
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -59,6 +60,15 @@ def silent(line: str) -> None:
 
 def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes() + (folder / "codec.safetensors").read_bytes()
+
+
+def test_two_trainings_of_one_output_do_not_run_at_once(folder: Path, tmp_path: Path) -> None:
+    training = small(folder, tmp_path / "out")
+    with alone_in(training.folder), pytest.raises(OSError, match="another process trains in"):
+        training.run(silent)
+    assert not training.output.exists()
+    training.run(silent)
+    assert training.output.exists()
 
 
 def test_a_killed_training_goes_on_as_if_nothing_had_been(

@@ -36,7 +36,7 @@ from draftwood_diffusion.training.vocabulary import (
     whole_vocabulary,
 )
 from draftwood_train.checkpoints import NAME
-from draftwood_train.places import require_output, require_resumed
+from draftwood_train.places import alone_in, require_output, require_resumed
 
 Say = Callable[[str], None]
 FIRST_TEXTS = 250_000
@@ -90,9 +90,16 @@ class Stage:
 
         Raises:
             ValueError: for a model that cannot be converted, and a stage that was begun before.
+            OSError: where another stage fills the folder.
         """
         self._require_free()
         self._require_fit(settings(0))
+        with alone_in(self.folder):
+            self._require_free()  # by who had it until now
+            return self._converted(settings, say)
+
+    def _converted(self, settings: Callable[[int], ConversionSettings], say: Say) -> Conversion:
+        """Convert in a folder that is this stage's own."""
         begun = self._begun(say)
         told = read_settings(begun / "config.json")
         chosen = settings(self._mask_token(begun))

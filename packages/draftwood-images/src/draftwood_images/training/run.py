@@ -23,7 +23,7 @@ from draftwood_images.training.picture_lesson import Codes, PictureLesson, setti
 from draftwood_images.training.transformer import PictureTransformer, TransformerSizes
 from draftwood_train.checkpoints import NAME, Checkpoint
 from draftwood_train.optimisers import Rates
-from draftwood_train.places import require_output, require_resumed
+from draftwood_train.places import alone_in, require_output, require_resumed
 
 CODEC_SHARE = 1 / 6
 """Share of the minutes that the autoencoder has."""
@@ -102,9 +102,15 @@ class PictureTraining:
 
         Raises:
             ValueError: for pictures that cannot be learnt from, and checkpoints of others.
-            OSError: where the disk refuses.
+            OSError: where the disk refuses, or another training goes on in the folder.
         """
         self._require_place()
+        with alone_in(self.folder):
+            self._require_place()  # by who had it until now
+            return self._trained(say)
+
+    def _trained(self, say: Say) -> dict[str, dict[str, float]]:
+        """Train in a folder that is this training's own."""
         begun = self.resume and (self.folder / PictureLesson.name / NAME).is_file()
         # a transformer that was begun knows these codes alone, however many minutes are added
         autoencoder, figures = self._stored_codec() if begun else self._codec(say)
