@@ -14,9 +14,9 @@ from draftwood.tree import DraftTree
 
 ROUNDS = 31
 PARTS = ("products", "attention", "norms", "waiting")
-"""As clock.h numbers them: matrix products (of the network's with their activation and encoding, of
-few rows with the norms before them too); attention; norms, encoding, rotary embedding and the
-cache's new places; waiting for a task.
+"""As clock.h numbers them: matrix products (of the network's with their activation and encoding; of
+few rows on few threads also the norms and encoding before them); attention; norms and encoding of
+other rows, rotary embedding and the cache's new places; waiting for a task.
 """
 
 

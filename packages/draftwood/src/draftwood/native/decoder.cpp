@@ -41,11 +41,11 @@ int query_words(const Decoder& decoder) {
     return decoder.has_byte_cache ? ByteQuery::size(decoder.head_dim) : decoder.head_dim / 2;
 }
 
-// Whether each thread encodes the inputs of products for itself: for a few rows and threads that is
-// faster than to wait until others have written what is read then.
+// Whether each thread encodes the stream and what attention gave for itself: for a few rows and
+// threads that is faster than to wait until others have written what is read then.
 bool encodes_apart(const Decoder& decoder, const ForwardInput& run, int threads) {
     constexpr int MOST_APART = 8;
-    const bool reads_stream = !decoder.fusion && !decoder.is_parallel && !run.trace,
+    const bool reads_stream = !decoder.fusion && !decoder.is_parallel,
                has_marks = run.marked && run.marked->count;
     return reads_stream && !has_marks && run.rows <= 2 * MOST_ROWS && threads <= MOST_APART;
 }
@@ -61,6 +61,8 @@ struct OwnRows {
 
     Rows normed, attended;
     int normed_of = NOTHING, attended_of = NOTHING;
+
+    void forget() { normed_of = attended_of = NOTHING; }
 };
 
 // What phases hand to each other, kept from run to run.
@@ -82,6 +84,7 @@ struct Scratch {
     std::vector<float> expert_gated, expert_mixed;
     std::vector<ExpertRows> groups;
     int num_groups = 0;
+    bool is_apart = false;                      // see encodes_apart
     std::vector<std::unique_ptr<OwnRows>> own;  // by thread
 
     void reserve(const Decoder& decoder, const ForwardInput& run, int threads, int team) {
@@ -103,14 +106,15 @@ struct Scratch {
                                  std::max(fusion->reads, 1) * decoder.hidden);
         }
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
-        const int apart = encodes_apart(decoder, run, team) ? team : 0;
+        is_apart = encodes_apart(decoder, run, run.trace ? threads : team);
+        const int apart = is_apart ? team : 0;
         while ((int)own.size() < apart) own.push_back(std::make_unique<OwnRows>());
         for (int i = 0; i < apart; i++) {
             OwnRows* const each = own[i].get();
             each->normed.reserve(decoder.encodings, run.rows, decoder.hidden);
             each->attended.reserve(decoder.encodings, run.rows,
                                    decoder.heads * decoder.head_dim);
-            each->normed_of = each->attended_of = OwnRows::NOTHING;
+            each->forget();
         }
         const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
         if (encoded_queries.size() < words) encoded_queries.resize(words);
@@ -174,7 +178,7 @@ public:
           run(run),
           scratch(scratch),
           threads(threads),
-          is_apart(encodes_apart(decoder, run, team)),
+          is_apart(scratch.is_apart),
           clock(run.seconds, team),
           mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
         plan();
@@ -227,6 +231,8 @@ private:
     }
 
     void trace(int number, const Phase& phase, int task) {
+        if (is_apart && task % TASKS_PER_THREAD == 0)  // another of the threads that are not there
+            scratch.own[own_place()]->forget();
         Lap lap;
         act(phase, task);
         run.trace->add(number, phase.part, lap());

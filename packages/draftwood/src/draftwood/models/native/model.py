@@ -199,7 +199,7 @@ class NativeModel(DecoderModel[BlockPool]):
         if not all(0 <= layer <= self.layers for layer in hidden):
             raise ValueError(f"the model has hidden states 0 to {self.layers}, not {tuple(hidden)}")
         steps = [part for part in parts if isinstance(part, PackedStep)]
-        if len(steps) == len(parts):
+        if steps and len(steps) == len(parts):
             return self._make_steps(steps, hidden)
         others = [part for part in parts if isinstance(part, PackedInput)]
         rows = sum(part.place.count for part in others)
