@@ -51,10 +51,17 @@ def test_json_tells_all_methods_under_equal_seeds(folder: str) -> None:
     assert np.shape(plain["pictures"][0]["codes"]) == (6, 7)
 
 
-def test_pictures_are_shown_in_half_blocks(folder: str) -> None:
+@pytest.mark.parametrize("has_colours", [True, False])
+def test_pictures_are_shown_in_half_blocks_where_there_are_colours(
+    folder: str, monkeypatch: pytest.MonkeyPatch, has_colours: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value) if has_colours else monkeypatch.delenv(name, raising=False)
     done = run("draw", "--model", folder, "--show", "--temperature", "0", "--guidance", "1")
     assert done.exit_code == 0, done.output
-    assert done.stdout.count("▀") == 3 * 7
+    assert done.stdout.count("▀") == (3 * 7 if has_colours else 0)
+    assert ("colours, which are off here; --output FILE.png" in done.stderr) != has_colours
     assert "1 picture, " in done.stdout
 
 
@@ -84,6 +91,7 @@ def test_a_page_is_written(folder: str, tmp_path: Path) -> None:
         (("red", "--method", "plain,sjd", "--group", "7"), "--group is for gsd, not plain, sjd;"),
         (("red", "--distance", "2"), "--distance is for gsd, not raced-jacobi; leave it out"),
         (("red", "--show", "--json"), "leave one of both out"),
+        (("red", "--output", "sheet.jpg"), "sheet.jpg would be a PNG file under another name; let"),
         (("red", "--model", "nothing-there"), "there is no model of pictures nothing-there"),
     ],
 )

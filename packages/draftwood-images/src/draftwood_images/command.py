@@ -91,6 +91,8 @@ def draw(
     drawing_options.require_methods(methods, inexact)
     if show and as_json:
         raise ValueError("--show prints pictures, which are no JSON; leave one of both out")
+    if output is not None and output.suffix.lower() != ".png":
+        raise ValueError(f"{output} would be a PNG file under another name; let it end in .png")
     if output is not None and report is not None and output.resolve() == report.resolve():
         raise ValueError(f"{output} cannot be picture and page at once; give --report another file")
     sitting = _sitting(open_drawing(model, dtype), name, given)
@@ -133,6 +135,12 @@ def _tell(sitting: "Sitting", show: bool) -> None:
     from draftwood_images.sheet import in_half_blocks
 
     console = terminal.output()
+    if show and console.color_system is None:
+        told = (
+            "--show paints with colours, which are off here; --output FILE.png keeps the pictures"
+        )
+        terminal.notes().print(told, markup=False)
+        show = False
     for each in sitting.drawn:
         for picture in each.pictures if show else ():
             console.print(in_half_blocks(picture.pixels), soft_wrap=True)

@@ -97,11 +97,9 @@ def text_rule(name: str) -> TextRule:
     entries = entry_points(GROUP)
     found = [entry for entry in entries if entry.name == name]
     if not found:
-        known = f"; there are: {', '.join(rule_names())}" if entries else ""
-        raise ValueError(
-            f"there is no rule {name!r}{known}; rules come with packages:"
-            f" {install_command('draftwood-choices')}"
-        )
+        known = f"there are: {', '.join(rule_names())}"
+        cure = f"rules come with packages: {install_command('draftwood-choices')}"
+        raise ValueError(f"there is no rule {name!r}; {known if entries else cure}")
     if len(found) > 1:
         places = " and ".join(entry.value for entry in found)
         raise ValueError(f"two rules have the name {name!r}: {places}; remove one package")

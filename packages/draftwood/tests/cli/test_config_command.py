@@ -33,6 +33,12 @@ def write(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
+def test_values_may_be_negative(file: Path) -> None:
+    told("set", "presence-penalty", "-0.5")
+    assert "-0.5" in told("show")
+    assert "nope is no option of" in refused("config", "set", "--nope", "3")
+
+
 def test_the_file_lies_in_the_home_unless_another_is_named(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

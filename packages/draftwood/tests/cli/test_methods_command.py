@@ -8,6 +8,7 @@ import draftwood
 from command import refused, run
 from draftwood import methods
 from draftwood.cli.main import COMMANDS
+from draftwood.methods.listings import command_methods
 from draftwood.methods.measured import measured_speeds, pays
 
 
@@ -49,6 +50,13 @@ def test_all_methods_their_parts_and_sources_fit_the_terminal(columns, monkeypat
         assert ("2402.14160" in shown) == bool(options)
         assert "…" not in shown
         assert all(len(line) <= int(columns) for line in shown.splitlines())
+
+
+def test_all_names_methods_of_installed_packages_commands_too():
+    names = {line.partition(" ")[0] for line in run("methods", "--all").stdout.splitlines()}
+    others = {each.name for each in command_methods()}
+    assert others
+    assert others <= names
 
 
 def groups(*options: str) -> tuple[set[str], set[str]]:

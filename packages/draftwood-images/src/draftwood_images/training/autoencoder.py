@@ -182,7 +182,8 @@ class Autoencoder(nn.Module):
         if revive:
             dead = self.counts < 0.02 * len(flat) / self.sizes.codes
             far = (flat - self.vectors[found]).pow(2).sum(1)
-            chosen = torch.multinomial(far + 1e-9, int(dead.sum())) if dead.any() else []
+            count = int(dead.sum())
+            chosen = torch.multinomial(far + 1e-9, count, count > len(far)) if count else []
             self.sums[dead] = flat[chosen]
             self.counts[dead] = 1.0
             dead = torch.zeros_like(dead)

@@ -1,6 +1,5 @@
 """Loop that trains one part of a model of pictures, with checkpoints and held-out figures."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
 from draftwood_train.interrupts import uninterrupted
+from draftwood_train.loop import BrokenLossError, require_finite
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.places import require_resumed
 
@@ -119,7 +119,8 @@ class LessonRun:
         """Train to the end, or until Ctrl-C, which writes a checkpoint first.
 
         Raises:
-            ValueError: where the loss is NaN or infinite; the last checkpoint is good.
+            BrokenLossError: where the loss or the norm of its gradient is NaN or infinite; the last
+                checkpoint is good.
         """
         state, schedule = self.state, self.schedule
         began = saved = shown = time.monotonic()
@@ -142,6 +143,10 @@ class LessonRun:
                 if now - saved > 60 * schedule.checkpoint_minutes:
                     self.save()
                     saved = now
+        except BrokenLossError as error:
+            raise BrokenLossError(
+                f"{error}; the last good checkpoint is in {self.folder}"
+            ) from None
         except KeyboardInterrupt:
             self.save()
             raise
@@ -159,15 +164,13 @@ class LessonRun:
         self.state.write(self.folder)
 
     def _step(self, progress: float) -> float:
+        name, steps = self.lesson.name, self.state.step
         loss = self.lesson.loss(progress)
         value = float(loss.detach())
-        if not math.isfinite(value):
-            raise ValueError(
-                f"the loss of the {self.lesson.name} is {value} at step {self.state.step + 1}, so"
-                f" training ends; the last good checkpoint is in {self.folder}"
-            )
+        require_finite(f"the loss of the {name}", value, steps)
         loss.backward()
-        self.optimisers.clip(self.schedule.clip)
+        norm = self.optimisers.clip(self.schedule.clip)
+        require_finite(f"the norm of the gradient of the {name}", norm, steps)
         self.optimisers.step(self.state.step, progress)
         self.state.step += 1
         if progress >= 1 - self.schedule.average:

@@ -77,7 +77,10 @@ def path() -> None:
     click.echo(config_path())
 
 
-@config.command("set", short_help="Set a default.")
+# values may be negative numbers
+@config.command(
+    "set", short_help="Set a default.", context_settings={"ignore_unknown_options": True}
+)
 @click.argument("key")
 @click.argument("values", metavar="VALUE...", nargs=-1, required=True)
 @click.pass_context

@@ -39,7 +39,7 @@ def methods(everything: bool, package: str | None, as_json: bool) -> None:
       draftwood methods --json
     """
     from draftwood import methods as all_methods
-    from draftwood.methods.listings import of_package
+    from draftwood.methods.listings import command_methods, of_package
     from draftwood.methods.measured import measured_speeds
     from draftwood.rules import installed_rules
 
@@ -67,7 +67,7 @@ def methods(everything: bool, package: str | None, as_json: bool) -> None:
         console.print(_gains(slow))
         console.print()
     if everything:
-        for table in (_parts(listings), _sources([*listings, *rules])):
+        for table in (_parts(listings), _sources([*listings, *rules, *command_methods()])):
             console.print(table)
             console.print()
     if rules:

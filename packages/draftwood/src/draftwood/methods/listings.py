@@ -6,7 +6,7 @@ compares them. Methods of packages without such a file are imported and asked.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -161,8 +161,17 @@ def of_package(package: str) -> tuple[list[Listing], list[TextRule | CommandMeth
     rules: list[TextRule | CommandMethod] = [
         text_rule(entry.name) for entry in own if entry.group == RULES
     ]
-    rules += [entry.load() for entry in own if entry.group == ANSWERS]
-    return listed, [*rules, *(one for e in own if e.group == COMMANDS for one in e.load())]
+    return listed, [*rules, *_of_commands(own)]
+
+
+def command_methods() -> list[CommandMethod]:
+    """Methods of the commands that installed packages bring."""
+    return _of_commands([*entry_points(ANSWERS), *entry_points(COMMANDS)])
+
+
+def _of_commands(entries: "Sequence[EntryPoint]") -> list[CommandMethod]:
+    alone = [entry.load() for entry in entries if entry.group == ANSWERS]
+    return [*alone, *(one for e in entries if e.group == COMMANDS for one in e.load())]
 
 
 def _listed_by(entry: "EntryPoint") -> list[Listing]:
