@@ -15,6 +15,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Stats
 from draftwood.testing import check_drafter, tiny_llama
+from draftwood.testing.constraints import Automaton
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match
 from draftwood_methods.begun import BegunTokens
@@ -54,6 +55,27 @@ def test_a_right_candidate_has_run_its_first_layers(
     assert guesses == [(first, model.vocab_size)] * 3
     assert main == [(first, 1), *[(rest, 1)] * 4]
     assert all(aside == (beside and rows > 1) for _, rows, aside in seen)
+
+
+def test_forced_tokens_do_not_stand_between_candidates_and_their_prefix() -> None:
+    forced = Automaton(
+        {"a": {1: "c", 0: "d", 4: "c", 10: "c"}, "b": {12: "a"}, "c": {}, "d": {11: "b"}},
+        frozenset("dc"),
+        16,
+        frozenset([STOP]),
+    )
+    options = Options(Sampling(0.0), max_new_tokens=25, seed=0, constraint=forced)
+    for seed in range(10):
+        model = NativeModel(tiny_llama(seed, layers=LAYERS, vocab=16))
+        plain, own = (
+            [
+                token
+                for step in generate(model, drafter, Match(), [5, 6, 6, 2, 0, 12], options)
+                for token in step.tokens
+            ]
+            for drafter in (Nothing(), Pipelined(STOP, 4))
+        )
+        assert plain == own
 
 
 def test_a_wrong_candidate_runs_all_layers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

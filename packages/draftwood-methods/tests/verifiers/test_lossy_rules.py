@@ -45,7 +45,18 @@ def test_a_token_needs_its_rank_and_its_probability() -> None:
     assert kept(Relaxed(4, 9.0), temperature=0.0) == 3
 
 
-@pytest.mark.parametrize("rule", [TopN(1), Distance(0), Relaxed(1, 9.0), Relaxed(9, 0.0)], ids=str)
+STRICTEST = [TopN(1), Distance(0), Relaxed(1, 9.0), Relaxed(9, 0.0)]
+
+
+@pytest.mark.parametrize("rule", STRICTEST, ids=str)
+def test_of_tokens_that_are_as_likely_the_first_will_do(rule: Verifier) -> None:
+    logits, tree = np.array([[1.0, 1.0, 0.0]] * 2, np.float32), DraftTree.chain([2, 1])
+    probs = LazyProbs(logits, Sampling(0.0), tree, Context([2], 1))
+    verdict = rule(tree, probs, Rng(0, noise=False))
+    assert (len(verdict.path), verdict.next_token) == (0, 0)
+
+
+@pytest.mark.parametrize("rule", STRICTEST, ids=str)
 def test_the_strictest_rule_is_the_greedy_walk(rule: Verifier) -> None:
     for seed in range(20):
         rng = torch.Generator().manual_seed(seed)

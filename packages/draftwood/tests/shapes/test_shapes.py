@@ -301,6 +301,25 @@ def test_paths_keep_small_ranks_near_the_root_within_a_budget() -> None:
     assert replace(every, budget=4).nodes == 4
 
 
+@pytest.mark.parametrize("vocabulary", [2, 3, 6])
+def test_a_plan_wider_than_the_vocabulary_keeps_what_there_is(vocabulary: int) -> None:
+    plan = Sequoia(budget=40, max_depth=3)
+    wanted = [path for path in plan.paths if max(path) < vocabulary]
+    assert len(wanted) < len(plan.paths)
+    probs = np.full((vocabulary, vocabulary), 1 / vocabulary, np.float32)
+    tree = plan.grow(0, lambda grown, first: np.log(probs[grown.tokens[first:]]), Rng(0))
+    assert sorted(rank_paths(tree)) == sorted(wanted)
+
+
+def rank_paths(tree: DraftTree) -> list[tuple[int, ...]]:
+    """Each node but the root as its rank path."""
+    paths: list[tuple[int, ...]] = [()]
+    for node in range(1, len(tree)):
+        parent = tree.parent_list[node]
+        paths.append((*paths[parent], list(tree.children[parent]).index(node)))
+    return paths[1:]
+
+
 @pytest.mark.parametrize("paths", [((0, 0),), ((1,),), ((0,), (0,)), ((),), ((-1,),)])
 def test_impossible_paths_are_refused(paths: tuple[tuple[int, ...], ...]) -> None:
     with pytest.raises(ValueError, match="path"):

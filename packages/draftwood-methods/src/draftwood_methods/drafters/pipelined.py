@@ -82,13 +82,15 @@ class _PipelinedSession(DraftSession):
         self.under_way: BegunTokens | None = None
         self.placed: BegunTokens | None = None  # behind the text
         self.entered_in = drafter.side.enter()
+        # tokens that a mask forces are run behind the root, where candidates would lie
+        self.is_masked = request.mask is not None
 
     def propose(self, root: int, context: Context) -> DraftTree:
         tree = DraftTree.of([root], [-1])
         self._end()
         begun, self.placed = self.placed, None
         state = None if begun is None else begun.go_on(root)
-        if context.max_draft_len > 0:
+        if context.max_draft_len > 0 and not self.is_masked:
             side, layer = self.drafter.side, self.drafter.layer
             if state is None:
                 state = self.passes.run(tree, 0, Layers(stop=layer)).hidden[layer]

@@ -22,6 +22,11 @@ def never_one_hot(probs: NodeProbs) -> NodeProbs:
     return replace(probs, sampler=probs.sampler.for_drafting(), rows={})
 
 
+def rank_of(token: int, p: Float[np.ndarray, " vocab"]) -> int:
+    """Count the tokens that greedy decoding takes before this one, the first of equals first."""
+    return int((p > p[token]).sum()) + int((p[:token] == p[token]).sum())
+
+
 def longest_path(
     tree: DraftTree,
     target_probs: NodeProbs,

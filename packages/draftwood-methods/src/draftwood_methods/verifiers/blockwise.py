@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from draftwood.validation import positive
-from draftwood_methods.verifiers.base import LongestLiked
+from draftwood_methods.verifiers.base import LongestLiked, rank_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TopN(LongestLiked):
         positive("count", [self.count])
 
     def likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
-        return lambda token: bool(p[token] > 0.0) and int((p > p[token]).sum()) < self.count
+        return lambda token: bool(p[token] > 0.0) and rank_of(token, p) < self.count
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from draftwood.validation import positive
-from draftwood_methods.verifiers.base import LongestLiked
+from draftwood_methods.verifiers.base import LongestLiked, rank_of
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,10 @@ class Relaxed(LongestLiked):
 
     def likes(self, p: Float[np.ndarray, " vocab"]) -> Callable[[int], bool]:
         least = float(p.max()) * exp(-self.tau)
+        most = 1 if self.tau == 0.0 else self.beta  # one of several that are as likely
 
         def will_do(token: int) -> bool:
             own = float(p[token])
-            return own > 0.0 and own >= least and int((p > p[token]).sum()) < self.beta
+            return own > 0.0 and own >= least and rank_of(token, p) < most
 
         return will_do

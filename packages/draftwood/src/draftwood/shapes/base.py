@@ -163,6 +163,26 @@ class Level:
     parents: tuple[int, ...]
     ranks: tuple[int, ...]
 
+    def pick(self, above: list[int | None], ranked: Sequence[Sequence[int]]) -> Picked:
+        """Pick tokens for the level's nodes, as far as rows have their ranks.
+
+        Args:
+            above: positions of the planned nodes of the level above among those that are there,
+                None for others; becomes the positions of this level's.
+            ranked: tokens of each that is there, by rank.
+        """
+        own, tokens, parents = list[int | None](), list[int](), list[int]()
+        for planned, rank in zip(self.parents, self.ranks, strict=True):
+            node = above[planned]
+            if node is None or rank >= len(ranked[node]):
+                own.append(None)
+                continue
+            own.append(len(tokens))
+            tokens.append(ranked[node][rank])
+            parents.append(node)
+        above[:] = own
+        return tokens, parents
+
 
 def levels_of(paths: Sequence[Sequence[int]]) -> list[Level]:
     """Levels of a tree given by rank paths.

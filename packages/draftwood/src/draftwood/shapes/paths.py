@@ -80,22 +80,11 @@ class Paths:
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
-        above: list[int | None] = [0]  # planned nodes in the tree; None where a row is too short
+        above: list[int | None] = [0]
 
         def pick(level: int, rows: RowsAfter) -> Picked:
-            wanted, own = self.levels[level], list[int | None]()
-            ranked = likeliest(rows, max(wanted.ranks) + 1).tokens
-            tokens, parents = list[int](), list[int]()
-            for planned, rank in zip(wanted.parents, wanted.ranks, strict=True):
-                node = above[planned]
-                if node is None or rank >= len(ranked[node]):
-                    own.append(None)
-                    continue
-                own.append(len(tokens))
-                tokens.append(ranked[node][rank])
-                parents.append(node)
-            above[:] = own
-            return tokens, parents
+            wanted = self.levels[level]
+            return wanted.pick(above, likeliest(rows, max(wanted.ranks) + 1).tokens)
 
         return grow_by_levels(
             root, expand, min(len(self.levels), max_draft_len), pick, "chosen", None

@@ -88,17 +88,13 @@ class Sequoia:
     def grow(
         self, root: int, expand: ExpandLogits, rng: Rng, max_draft_len: int = UNBOUNDED
     ) -> DraftTree:
+        above: list[int | None] = [0]
+
         def pick(level: int, rows: RowsAfter) -> Picked:
             wanted = self.levels[level]
+            # a vocabulary may be smaller than the plan's widest node
             count = min(max(wanted.ranks) + 1, rows.shape[-1])
-            # a vocabulary smaller than the plan's widest node leaves the ranks it does not have
-            # undrawn
-            places = [
-                (p, r) for p, r in zip(wanted.parents, wanted.ranks, strict=True) if r < count
-            ]
-            parents = [p for p, _ in places]
-            tokens = rng.draw_children(rows, count).tokens
-            return [tokens[p][r] for p, r in places], parents
+            return wanted.pick(above, rng.draw_children(rows, count).tokens)
 
         return grow_by_levels(
             root, expand, min(len(self.levels), max_draft_len), pick, "distinct", None

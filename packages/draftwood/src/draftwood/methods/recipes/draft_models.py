@@ -21,7 +21,7 @@ RECIPES = (
     MethodSpec(
         "block",
         "the same chain, tested as a whole",
-        "Sun et al. 2024, arXiv:2403.10444",
+        "Sun et al. 2025, arXiv:2403.10444",
         DraftModel,
         Widths((1, 1, 1, 1)),
         Block(),
