@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from draftwood.cli.terminal import output, progress
+from draftwood.cli.terminal import mark, output, progress
 
 if TYPE_CHECKING:
     from draftwood.testing.bisect import SwitchResult
@@ -47,9 +47,9 @@ def _print(results: list["SwitchResult"], lm: "LanguageModel", named: str | None
     )
     console.print(title, style="bold", markup=False, soft_wrap=True)
     table = Table("", "without", "", box=SIMPLE_HEAD, show_header=False, pad_edge=False)
-    marks = {None: "[dim]-[/]", False: "[green]✓[/]", True: "[red]✗[/]"}
     for each in results:
-        table.add_row(marks[each.changed], each.name, escape(each.detail))
+        told = "[dim]-[/]" if each.changed is None else mark(not each.changed)
+        table.add_row(told, each.name, escape(each.detail))
     console.print(table)
     if named is None:
         console.print("[green]no part changes a token of this text[/]", style="bold")

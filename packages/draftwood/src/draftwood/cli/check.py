@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from draftwood.cli import options
-from draftwood.cli.terminal import output, progress
+from draftwood.cli.terminal import mark, output, progress
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -195,10 +195,9 @@ def _print(findings: list["CheckResult"], model: str, dtype: str, passed: bool) 
         console.print(title.format(model=model, dtype=dtype), style="bold", soft_wrap=True)
         table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
         for finding in made:
-            mark = "[green]✓[/]" if finding.passed else "[red]✗[/]"
             value = "" if finding.p_value is None else f"p = {finding.p_value:.2g}"
             table.add_row(
-                mark,
+                mark(bool(finding.passed)),
                 finding.name,
                 *([finding.detail] if kind == "identity" else [value, _verdict(finding)]),
             )

@@ -10,7 +10,7 @@ import click
 
 from draftwood.cli import completers, options
 from draftwood.cli.generate import read_prompt
-from draftwood.cli.terminal import depths, output, progress, ruled_table
+from draftwood.cli.terminal import depths, mark, output, progress, ruled_table
 from draftwood.cli.text_files import read_text, with_files
 from draftwood.cli.tree_view import visible
 from draftwood.methods import trees_of
@@ -210,7 +210,8 @@ def _print_table(results: dict[str, Result]) -> None:
         stats = result.stats
         speed_up = f"{stats.tokens_per_second / base:.2f}x" if base else "-"
         per_run = f"{stats.drafted / stats.target_runs:.1f}" if stats.target_runs else "-"
-        same = {True: "[green]✓[/]", False: "[red]✗[/]", None: "drawn"}[result.identical_to_plain]
+        is_same = result.identical_to_plain
+        same = "drawn" if is_same is None else mark(is_same)
         speed = f"{stats.tokens_per_second:.1f}"
         table.add_row(
             name, speed, speed_up, f"{stats.block_efficiency:.2f}", per_run, depths(stats), same

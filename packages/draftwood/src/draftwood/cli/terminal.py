@@ -37,6 +37,15 @@ def _console(file: "TextIO", piped: int = 120) -> "Console":
     return Console(file=file, highlight=False, width=width)
 
 
+def mark(passed: bool) -> str:
+    """A mark of what passed or not, in rich's markup; a word where the output cannot show it."""
+    try:
+        "✓✗".encode(sys.stdout.encoding or "utf-8")
+    except (LookupError, UnicodeEncodeError):
+        return "[green]yes[/]" if passed else "[red]NO[/]"
+    return "[green]✓[/]" if passed else "[red]✗[/]"
+
+
 def ruled_table(words: "Sequence[str]" = (), numbers: "Sequence[str]" = ()) -> "Table":
     """A table with a line below its titles, none wrapped: columns of words, then of numbers."""
     from rich.box import SIMPLE_HEAD
