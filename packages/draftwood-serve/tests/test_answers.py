@@ -225,6 +225,14 @@ def test_choices_are_the_texts_of_the_seeds_that_follow(server: RunningServer) -
     assert server.post("/v1/completions", prompt=PROMPT)["metrics"]["seed"] != seed
 
 
+def test_equal_prompts_without_a_seed_have_texts_of_their_own(server: RunningServer) -> None:
+    found = server.post("/v1/completions", prompt=[PROMPT] * 3, n=2, max_tokens=12)
+    seed = found["metrics"]["seed"]
+    texts = [each["text"] for each in found["choices"]]
+    assert texts == [server.text(PROMPT, seed=seed + place, max_tokens=12) for place in range(6)]
+    assert len(set(texts)) == 6
+
+
 def test_a_text_ends_where_the_context_is_full(server: RunningServer) -> None:
     found = server.post("/v1/completions", prompt="a" * 500, max_tokens=10**12)
     assert found["choices"][0]["finish_reason"] == "length"

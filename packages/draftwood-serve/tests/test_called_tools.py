@@ -9,6 +9,7 @@ import pytest
 
 from draftwood.stats import TokenLogprob
 from draftwood_serve.formats.responses import ResponseFormatter
+from draftwood_serve.mapping import of_responses
 from draftwood_serve.schemas.responses import ResponsesBody
 from draftwood_serve.texts import TextUpdate, ToldToken
 from draftwood_serve.token_texts import TokenTexts
@@ -81,6 +82,56 @@ def test_a_response_tells_the_logprobs_of_its_text_with_tools_too(caller: Runnin
         if each["type"] == "response.output_text.done":
             assert each["logprobs"] == part["logprobs"]
     assert events[-1]["response"]["output"][0]["content"] == [part]
+
+
+def test_a_response_tells_logprobs_that_it_should_include(caller: RunningServer) -> None:
+    sent = {"input": "go", "temperature": 0, "max_output_tokens": 9}
+    wanted = caller.post("/v1/responses", top_logprobs=0, **sent)["output"][0]["content"]
+    sent["include"] = ["reasoning.encrypted_content", "message.output_text.logprobs"]
+    found = caller.post("/v1/responses", **sent)["output"][0]["content"]
+    assert found == wanted
+    assert found[0]["logprobs"]
+    (part,) = caller.post("/v1/responses", top_logprobs=2, **sent)["output"][0]["content"]
+    assert all(len(each["top_logprobs"]) == 2 for each in part["logprobs"])
+    sent["include"] = ["reasoning.encrypted_content"]
+    (part,) = caller.post("/v1/responses", **sent)["output"][0]["content"]
+    assert part["logprobs"] == []
+
+
+def test_a_response_repeats_its_metadata_and_tools(caller: RunningServer) -> None:
+    search = {"type": "web_search", "filters": {"allowed_domains": ["a.org"]}}
+    sent = {
+        "input": "go",
+        "max_output_tokens": 2,
+        "tools": [search, {"type": "function", **WEATHER}],
+    }
+    found = caller.post("/v1/responses", metadata={"a": "b"}, **sent)
+    assert found["metadata"] == {"a": "b"}
+    function = {"type": "function", **WEATHER, "description": None, "strict": False}
+    assert found["tools"] == [search, function]
+    assert caller.post("/v1/responses", **sent)["metadata"] == {}
+
+
+def item_of(number: int) -> dict[str, Any]:
+    """A call among the items of an input."""
+    call = {"call_id": f"call_{number}", "name": "weather", "arguments": "{}"}
+    return {"type": "function_call", **call}
+
+
+def test_calls_of_an_input_are_one_message_with_the_text_before_them() -> None:
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
+    items = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "I look."},
+        *(item_of(0), item_of(1), output, item_of(2)),
+    ]
+    (messages,) = of_responses(ResponsesBody.model_validate({"input": items})).prompts
+    told: Any = messages
+    roles = ["user", "assistant", "tool", "assistant"]
+    assert [each["role"] for each in told] == roles
+    assert [each["content"] for each in told] == ["go", "I look.", "sunny", None]
+    calls = [[call["id"] for call in each.get("tool_calls", ())] for each in told]
+    assert calls == [[], ["call_0", "call_1"], [], ["call_2"]]
 
 
 def said(told: dict[str, Any]) -> str:

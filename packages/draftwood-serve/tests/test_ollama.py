@@ -14,8 +14,8 @@ import draftwood
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.formats.answers import WholeText
 from draftwood_serve.formats.ollama import OllamaAnswer, as_message
-from draftwood_serve.ollama import of_chat
-from draftwood_serve.schemas.ollama import OllamaChatBody, OllamaOptions
+from draftwood_serve.ollama import of_chat, of_generate
+from draftwood_serve.schemas.ollama import OllamaChatBody, OllamaGenerateBody, OllamaOptions
 from draftwood_serve.texts import TextUpdate
 from local_server import NAME, RunningServer, running, save_tiny
 
@@ -125,6 +125,9 @@ def test_a_schema_binds_the_answer(tmp_path: Path) -> None:
         assert found["response"].strip("_").isdigit()
     body = OllamaChatBody(model=NAME, messages=[], format="json")
     assert of_chat(body).json_schema == {"type": "object"}
+    fill = OllamaGenerateBody(model=NAME, prompt="a", suffix="b", format="json")
+    wanted = of_generate(fill)
+    assert (wanted.json_schema, wanted.format_field) == ({"type": "object"}, "format")
 
 
 def ask_of(ask: dict[str, Any]) -> dict[str, Any]:
@@ -264,6 +267,12 @@ def test_other_faults_are_told_in_one_line(server: RunningServer) -> None:
     assert "template" in refused(server, "/api/generate", 400, template="x", **ask)
     assert "context" in refused(server, "/api/generate", 400, context=[1, 2], **ask)
     assert "fill" in refused(server, "/api/generate", 400, suffix="b", **ask)
+    told = refused(server, "/api/generate", 400, raw=True, system="be brief", **ask)
+    assert told == "raw mode does not support template, system, or context"
+    told = refused(server, "/api/generate", 400, suffix="b", system="be brief", **ask)
+    assert "suffix goes without system" in told
+    chat: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": [TOOL]}
+    assert "tools or format" in refused(server, "/api/chat", 400, format="json", **chat)
     assert "there is no POST /api/push" in refused(server, "/api/push", 404)
     response = server.client.post("/api/chat", content=b"model=a")
     assert response.status_code == 400

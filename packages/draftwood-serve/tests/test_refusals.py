@@ -166,6 +166,47 @@ def test_a_prompt_that_can_never_fit_has_a_code_of_its_own(server: RunningServer
             {**CHAT, "tools": [BAD_TOOL], "tool_choice": "required"},
             "tools",
         ),
+        ("/v1/chat/completions", {**CHAT, "tools": [TOOL, TOOL], "tool_choice": "none"}, "tools"),
+        ("/v1/chat/completions", {**CHAT, "tool_choice": "required"}, "tool_choice"),
+        (
+            "/v1/chat/completions",
+            {
+                **CHAT,
+                "tools": [TOOL],
+                "tool_choice": {"type": "function", "function": {"name": "later"}},
+            },
+            "tool_choice",
+        ),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [TOOL], "response_format": {"type": "json_object"}},
+            "response_format",
+        ),
+        (
+            "/v1/responses",
+            {
+                "input": "x",
+                "tools": [{"type": "function", "name": "now"}],
+                "text": {"format": {"type": "json_object"}},
+            },
+            "text.format",
+        ),
+        ("/v1/responses", {"input": "x", "tool_choice": "required"}, "tool_choice"),
+        ("/v1/completions", {"prompt": [1, 99]}, "prompt"),
+        ("/v1/completions", {"prompt": [[1], [99]]}, "prompt"),
+        ("/v1/completions", {"prompt": [1, "a"]}, "prompt.1"),
+        ("/v1/completions", {"prompt": [[1], [-1]]}, "prompt.1.0"),
+        ("/v1/chat/completions", {**CHAT, "stop": ["a", 5]}, "stop.1"),
+        ("/v1/responses", {"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
+        ("/v1/responses", {"input": [{"type": "function_call", "name": "a"}]}, "input.0.call_id"),
+        (
+            "/v1/responses",
+            {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+            "input.0.content.0.text",
+        ),
+        ("/v1/responses", {"input": "x", "tool_choice": {"type": "function"}}, "tool_choice.name"),
+        ("/v1/responses", {"input": "x", "metadata": {"a": 1}}, "metadata.a"),
+        ("/v1/responses", {"input": "x", "include": "all"}, "include"),
     ],
 )
 def test_a_field_within_a_field_is_named(
@@ -224,7 +265,7 @@ def test_the_first_wrong_item_ends_the_reading(
 def test_many_wrong_items_hold_nobody_up(server: RunningServer) -> None:
     since = perf_counter()
     error = server.refused("/v1/responses", 400, input=[{}] * MANY)
-    assert (error["code"], error["param"]) == ("invalid_value", "input")
+    assert (error["code"], error["param"]) == ("invalid_value", "input.0.role")
     assert perf_counter() - since < 10
 
 

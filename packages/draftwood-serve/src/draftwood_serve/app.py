@@ -148,9 +148,17 @@ TELLING = ("unsupported_parameter", "extra_forbidden", "too_long", "too_short", 
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """Most specific error of a validation, in one line that names the field."""
+    """Most specific error of a validation, in one line that names the field.
+
+    Of several forms that a value may have the one is meant which is read deepest, or else one whose
+    ``type`` the value has.
+    """
     errors = error.errors()
-    first = next((each for each in errors if each["type"] in TELLING), errors[0])
+    others = [
+        e["loc"][:-1] for e in errors if e["type"] == "literal_error" and e["loc"][-1] == "type"
+    ]
+    deepest = max(errors, key=lambda e: (len(e["loc"]), e["loc"][:-1] not in others))
+    first = next((each for each in errors if each["type"] in TELLING), deepest)
     parts = [part for part in first["loc"] if _is_field(part)]
     place = [  # a kind and its field may be called alike
         str(part)

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -84,7 +84,8 @@ class TextRequest:
         prompts: texts, messages or token ids.
         options: for ``LanguageModel.stream``, all but the prompt, the seed and the length.
         n: texts of each prompt.
-        seed: of the first text; the others count on from it. None draws one.
+        seed: of each prompt's first text; its others count on from it. None draws the seed of the
+            first text of all.
         max_tokens: of each text; None takes as many as the model's context holds.
         raw: whether prompts are texts as they are, without a chat template.
         echo: whether the prompts' own texts are returned before the answers.
@@ -208,7 +209,7 @@ def make_job(
     """
     arrived = time.perf_counter()
     seed = draw_seed() if wanted.seed is None else wanted.seed
-    _require_tokens(lm, wanted.options.get("logit_bias", {}))
+    _require_tokens(lm, wanted.options.get("logit_bias", ()), "logit_bias")
     grammar = blaming_the_request(  # takes up to a second
         lambda: (
             lm.grammars.of_answer(wanted.json_schema, wanted.tools, wanted.tool_choice)
@@ -233,13 +234,14 @@ def make_job(
         tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted), asked)
         _require_room(tokens, cache, asked)
         prompt_tokens += len(tokens)
+        begin = seed if wanted.seed is not None else seed + len(choices)  # equal prompts differ
         texts = [
             blaming_the_request(
-                lambda place=place, tokens=tokens: _choice(
-                    lm, {**options, "seed": seed + place}, wanted, tokens, limit, other
+                lambda own=own, tokens=tokens: _choice(
+                    lm, {**options, "seed": own}, wanted, tokens, limit, other
                 )
             )
-            for place in range(wanted.n)
+            for own in range(begin, begin + wanted.n)
         ]
         prompt_text = PromptText.of(lm.tokenizer, tokens) if wanted.echo else None
         for place, choice in enumerate(texts, start=len(choices)):
@@ -270,6 +272,7 @@ def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
     if wanted.gap is not None:
         return wanted.gap.encode(lm.tokenizer, _marks(lm), prompt)
     if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
+        _require_tokens(lm, prompt, wanted.prompt_field)
         return list(prompt)
     return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice)
 
@@ -303,13 +306,11 @@ def require_context(tokens: int, limit: int | None, field: str, answer: int) -> 
         )
 
 
-def _require_tokens(lm: LanguageModel, bias: Mapping[int, float]) -> None:
-    strange = [token for token in bias if token >= lm.model.vocab_size]
+def _require_tokens(lm: LanguageModel, tokens: Iterable[Any], field: str) -> None:
+    last = lm.model.vocab_size - 1
+    strange = [token for token in tokens if token > last]
     if strange:
-        raise bad_request(
-            f"logit_bias names tokens outside 0..{lm.model.vocab_size - 1}: {strange[:5]}",
-            "logit_bias",
-        )
+        raise bad_request(f"{field} has token ids outside 0..{last}: {strange[:5]}", field)
 
 
 def _choice(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftwood.text import infill
-from draftwood_serve.errors import as_json, bad_request, one_line, unsupported
+from draftwood_serve.errors import as_json, bad_request, unsupported
 from draftwood_serve.jobs import Speculation, TextRequest, blaming_the_request
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.common import (
@@ -94,12 +94,11 @@ def of_responses(body: ResponsesBody) -> TextRequest:
     blaming_the_request(lambda: as_json(body.text and body.text.model_dump()), "text.format")
     return TextRequest(
         [messages],
-        {**read_options(body), "logprobs": body.top_logprobs},
+        {**read_options(body), "logprobs": body.logprobs},
         seed=body.seed,
         max_tokens=body.max_output_tokens,
         **response_constraints(body),
         prompt_field="input",
-        format_field="text.format",
         speculation=speculation(body.speculative),
     )
 
@@ -127,7 +126,7 @@ def response_constraints(body: ResponsesBody) -> dict[str, Any]:
     functions = [tool.model_dump() for tool in body.tools or () if tool.type == "function"]
     choice = body.tool_choice
     chosen = choice.model_dump() if isinstance(choice, NamedResponseTool) else choice
-    return constraints_of(schema, functions, chosen, body.parallel_tool_calls)
+    return constraints_of(schema, functions, chosen, body.parallel_tool_calls, "text.format")
 
 
 def _given(schema: dict[str, Any] | None, param: str) -> dict[str, Any]:
@@ -141,19 +140,26 @@ def constraints_of(
     tools: list[Any],
     chosen: Any = None,
     parallel: bool | None = None,
+    format_field: str = "response_format",
 ) -> dict[str, Any]:
-    """Constraints by a schema, tools and a choice among them: fields of ``TextRequest``."""
-    try:
-        read, choice = read_tools(tools, chosen, parallel)
-    except ValueError as error:
-        raise bad_request(one_line(error), "tools") from error
+    """Constraints by a schema, tools and a choice among them: fields of ``TextRequest``.
+
+    Args:
+        format_field: of the request's body, which holds the schema.
+
+    Raises:
+        ApiError: naming the field at fault.
+    """
+    read, _ = blaming_the_request(lambda: read_tools(tools), "tools")
+    _, choice = blaming_the_request(lambda: read_tools(tools, chosen, parallel), "tool_choice")
     if schema is not None and read and choice.mode != "none":
         raise bad_request(
             "an answer calls tools or has a JSON format, not both; leave out tools or"
-            " response_format",
-            "response_format",
+            f" {format_field}",
+            format_field,
         )
-    return {"json_schema": schema, "tools": read, "tool_choice": choice}
+    fields = {"json_schema": schema, "tools": read, "tool_choice": choice}
+    return {**fields, "format_field": format_field}
 
 
 def speculation(wanted: bool | SpeculativeOptions | None) -> Speculation:
@@ -175,7 +181,7 @@ def prompts_of(prompt: str | Sequence[Any]) -> list[Any]:
 
 
 def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
-    """The items of a response's input as messages."""
+    """The items of a response's input as messages; calls join the assistant's message before."""
     found: list[dict[str, Any]] = []
     for item in items:
         if isinstance(item, MessageItem):
@@ -187,7 +193,9 @@ def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
                 "type": "function",
                 "function": {"name": item.name, "arguments": item.arguments},
             }
-            found.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            if not found or found[-1]["role"] != "assistant":
+                found.append({"role": "assistant", "content": None})
+            found[-1].setdefault("tool_calls", []).append(call)
         elif isinstance(item, FunctionOutputItem):
             told = {"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)}
             found.append(told)

@@ -157,23 +157,31 @@ def of_chat(body: OllamaChatBody) -> TextRequest:
     return TextRequest(
         [[_message(each, place) for place, each in enumerate(body.messages)]],
         **_options(body),
-        **constraints_of(_schema(body), tools),
-        format_field="format",
+        **constraints_of(_schema(body), tools, format_field="format"),
     )
 
 
 def of_generate(body: OllamaGenerateBody) -> TextRequest:
-    """Translate a prompt."""
+    """Translate a prompt.
+
+    Raises:
+        ApiError: for fields that this server has not, or that do not go together.
+    """
     if body.template or body.context:
         raise unsupported("template" if body.template else "context")
-    own = {**_options(body), "prompt_field": "prompt", "format_field": "format"}
+    if body.system and body.raw:  # in Ollama's words
+        raise bad_request("raw mode does not support template, system, or context", "system")
+    if body.system and body.suffix:
+        raise bad_request("suffix goes without system; leave one of them out", "system")
+    constraints = constraints_of(_schema(body), [], format_field="format")
+    own = {**_options(body), **constraints, "prompt_field": "prompt"}
     if body.suffix:
         return TextRequest([body.prompt], raw=True, gap=infill.Gap(body.suffix), **own)
     prompt: Any = body.prompt
-    if body.system and not body.raw:
+    if body.system:
         prompt = [{"role": "system", "content": body.system}]
         prompt += [{"role": "user", "content": body.prompt}]
-    return TextRequest([prompt], raw=body.raw, **own, **constraints_of(_schema(body), []))
+    return TextRequest([prompt], raw=body.raw, **own)
 
 
 def _options(body: OllamaBody) -> dict[str, Any]:

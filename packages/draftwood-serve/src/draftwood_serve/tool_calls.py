@@ -9,6 +9,8 @@ from draftwood.grammar import Tool
 
 OPEN, CLOSE = Tool.opening, Tool.closing
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([\w-]{1,64})"\s*,\s*"arguments"\s*:\s*(?=\{)', re.A)
+_SHORTEST_HEAD = '{"name":"a","arguments":{'
+"""A head and the sign behind it; some end of it completes each beginning of a head."""
 _LONGEST_HEAD = 400  # characters, after which a head that did not match never will
 
 
@@ -88,10 +90,11 @@ class ToolReader:
         return deltas
 
     def finish(self) -> list[ContentDelta | CallDelta]:
-        """Release what was held back, once the text is over."""
+        """Release what was held back, once the text is over, but the beginning of a call."""
         held, phase, self._held = self._held, self._phase, ""
         if phase == "head":
-            return [ContentDelta(OPEN + held)]
+            return [] if _begins_head(held) else [ContentDelta(OPEN + held)]
+        held = _certain(held)
         if phase == "content" and (held.strip() or (held and not self.calls)):
             return [ContentDelta(held)]
         return []
@@ -175,6 +178,12 @@ def _certain(text: str) -> str:
         if text.endswith(OPEN[:length]):
             return text[:-length]
     return text
+
+
+def _begins_head(text: str) -> bool:
+    """True if more text can make it the head of a call."""
+    ends = (_SHORTEST_HEAD[place:] for place in range(len(_SHORTEST_HEAD)))
+    return any(_HEAD.match(text + end) for end in ends)
 
 
 def read_calls(text: str, new_id: Callable[[], str] = _new_id) -> tuple[str, list[ToolCall]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from draftwood_serve.errors import ApiError
 from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
-from draftwood_serve.schemas.responses import NamedResponseTool, ResponsesBody
+from draftwood_serve.schemas.responses import NamedResponseTool, ResponsesBody, ResponseTool
 from draftwood_serve.texts import TextUpdate, ToldToken
 from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolReader
 
@@ -198,7 +198,7 @@ class ResponseFormatter:
         return event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
     def _logprobs(self, told: list[ToldToken]) -> list[dict[str, Any]]:
-        if self.body.top_logprobs is None:
+        if self.body.logprobs is None:
             return []
         return chat_logprobs(told, self.answer.token_texts)
 
@@ -239,11 +239,11 @@ class ResponseFormatter:
             "tool_choice": choice.model_dump()
             if isinstance(choice, NamedResponseTool)
             else choice or "auto",
-            "tools": [_tool(each.model_dump()) for each in body.tools or ()],
+            "tools": [_tool(each) for each in body.tools or ()],
             "top_p": 1.0 if body.top_p is None else body.top_p,
             "truncation": "disabled",
             "usage": self._usage() if ended else None,
-            "metadata": {},
+            "metadata": body.metadata or {},
             "metrics": answer.metrics() if ended else None,
         }
 
@@ -263,8 +263,9 @@ def part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
-def _tool(given: dict[str, Any]) -> dict[str, Any]:
-    """A tool as the response repeats it."""
-    if given["type"] != "function":
-        return given
+def _tool(tool: ResponseTool) -> dict[str, Any]:
+    """A tool as the response repeats it: a function's every field, of others those given."""
+    if tool.type != "function":
+        return tool.model_dump(exclude_unset=True)
+    given = tool.model_dump()
     return {**given, "parameters": given["parameters"] or {}, "strict": bool(given["strict"])}

@@ -13,7 +13,7 @@ from draftwood_serve.schemas.common import (
     TextAlone,
     TopLogprobs,
 )
-from draftwood_serve.schemas.lists import Items
+from draftwood_serve.schemas.lists import Items, at_most
 from draftwood_serve.schemas.sampling import with_options
 
 
@@ -91,19 +91,23 @@ class NamedResponseTool(Strict):
     name: str
 
 
+LOGPROBS = "message.output_text.logprobs"
+"""Value of ``include`` that asks for log-probabilities."""
 ResponseOptions = with_options("ResponseOptions", RequestBody, ("temperature", "top_p", "seed"))
 
 
 class ResponsesBody(ResponseOptions):
     """A conversation in items; nothing of it is kept."""
 
-    ignored: ClassVar[frozenset[str]] = IGNORED | {"include", "reasoning", "max_tool_calls"}
+    ignored: ClassVar[frozenset[str]] = IGNORED | {"reasoning", "max_tool_calls"}
 
     input: str | Annotated[Items[InputItem], Field(min_length=1)]
     model: Annotated[str, Field(max_length=1024)] | None = None
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     top_logprobs: TopLogprobs | None = None
+    include: Items[str] | None = None
+    metadata: Annotated[dict[str, str], at_most(16)] | None = None
     text: ResponseText | None = None
     tools: Annotated[Items[ResponseTool], Field(max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
@@ -112,3 +116,9 @@ class ResponsesBody(ResponseOptions):
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     speculative: bool | SpeculativeOptions | None = None
+
+    @property
+    def logprobs(self) -> int | None:
+        """Most probable tokens told beside each token; None where none are told."""
+        included = LOGPROBS in (self.include or ())
+        return 0 if included and self.top_logprobs is None else self.top_logprobs
