@@ -143,6 +143,35 @@ def test_what_was_made_of_a_file_is_removed_without_it(
     assert ("nothing was made" in said) == is_there
 
 
+@pytest.mark.parametrize("named", [0, 1])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_any_part_of_a_split_file_names_what_was_made_of_it(
+    tmp_path: Path, named: int, is_there: bool
+) -> None:
+    parts = [tmp_path / f"own-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for part in parts:
+        part.write_bytes(b"GGUF" + (3).to_bytes(4, "little"))
+    made = gguf_files.made_once(parts[1 - named], "-blocks", lambda new: {})
+    if not is_there:
+        for part in parts:
+            part.unlink()
+    gone = run("models", "remove", str(parts[named]), "--yes")
+    assert gone.exit_code == 0, gone.output
+    assert not made.exists()
+
+
+def test_a_model_of_two_names_is_removed_once(tmp_path: Path) -> None:
+    file = tmp_path / "own.gguf"
+    file.write_bytes(b"GGUF" + (3).to_bytes(4, "little"))
+    made = gguf_files.made_once(file, "-blocks", lambda new: {})
+    names = (str(file), f"{tmp_path}/./own.gguf")
+    gone = run("models", "remove", *names, "--yes", "--json")
+    assert gone.exit_code == 0, gone.output
+    (told,) = json.loads(gone.stdout)["removed"]
+    assert (told["name"], told["folders"]) == (str(file), [str(made)])
+    assert not made.exists()
+
+
 def test_removing_asks_first(stories: list[Path]) -> None:
     for answer, said in (("n\n", "nothing was removed"), ("", "--yes answers beforehand")):
         made = run("models", "remove", "stories-15m", given=answer)

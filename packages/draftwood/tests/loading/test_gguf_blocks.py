@@ -325,6 +325,52 @@ def test_a_file_that_was_changed_since_is_refused(tmp_path: Path) -> None:
         open_blocks(folder)
 
 
+def halved(path: Path) -> bytes:
+    """The bytes of a file with half the first numbers of a norm."""
+    content = bytearray(path.read_bytes())
+    norm = next(t for t in gguf.GGUFReader(path).tensors if t.name == "blk.2.ffn_norm.weight")
+    begin, end = norm.data_offset, norm.data_offset + norm.n_bytes
+    content[begin:end] = (np.frombuffer(content[begin:end], np.float32) / 2).tobytes()
+    return bytes(content)
+
+
+def put_in_place(path: Path, content: bytes) -> None:
+    """Write over a file, which keeps its size and time of change."""
+    at = path.stat().st_mtime_ns
+    path.write_bytes(content)
+    os.utime(path, ns=(at, at))
+
+
+def test_another_file_in_its_place_of_the_same_size_and_time_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    folder, content = blocks_folder(path), path.read_bytes()
+    put_in_place(path, halved(path))
+    with pytest.raises(ValueError, match=r"m\.gguf was changed since .*; load it again"):
+        open_blocks(folder)
+    put_in_place(path, content)  # as a file that was moved with its folder
+    open_blocks(folder)
+    native_logits(path, None)
+    open_blocks(folder)
+
+
+def test_where_nothing_can_be_written_the_folder_of_another_file_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "m.gguf", "llama", "Q4_0")
+    folder = blocks_folder(path)
+
+    def refuse(*args: object, **more: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
+    monkeypatch.setattr(gguf_blocks, "write_description", refuse)
+    path.chmod(0o600)
+    assert blocks_folder(path) == folder
+    put_in_place(path, halved(path))
+    with pytest.raises(OSError, match=r"permission denied; .* set DRAFTWOOD_HOME to another"):
+        blocks_folder(path)
+
+
 def test_a_change_while_it_is_read_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "m.gguf", "llama", "Q4_0")
     blocks_folder(path)

@@ -680,9 +680,16 @@ def test_where_nothing_can_be_written_a_folder_of_a_moved_file_is_taken(
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
         assert gguf_folder(path) == before
-    assert not made
+        assert not made
+        (other,) = write_gguf(tmp_path / "other.gguf", thirds(build("llama")))
+        at = path.stat().st_mtime_ns
+        path.write_bytes(other.read_bytes())
+        os.utime(path, ns=(at, at))
+        assert gguf_folder(path) == before
+        assert len(made) == 1  # which a disk refuses that takes nothing
+    path.chmod(0o644)
     assert gguf_folder(path) == before  # control
-    assert len(made) == 1
+    assert len(made) == 2
 
 
 # ---- memory

@@ -2,6 +2,7 @@
 storage.
 """
 
+import errno
 import http.server
 import json
 import threading
@@ -36,12 +37,25 @@ OTHER_FORMATS = {
 
 
 @contextmanager
-def serve(files: dict[str, bytes], repository: str = "org/name") -> Iterator[str]:
+def serve(
+    files: dict[str, bytes],
+    repository: str = "org/name",
+    refusal: int | None = None,
+    message: str = "",
+) -> Iterator[str]:
+    """Serve files at an address.
+
+    Args:
+        refusal: status of every answer, and `message` in it.
+    """
+
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.split("?")[0]
             name = path.split(f"/resolve/{COMMIT}/")[-1]
-            if f"/{repository}" not in path:
+            if refusal is not None:
+                self.answer(b"{}", {"X-Error-Message": message}, status=refusal)
+            elif f"/{repository}" not in path:
                 self.answer(b"{}", {"X-Error-Code": "RepoNotFound"}, status=404)
             elif "/tree/" in path:
                 oids = {name: f"{number:040}" for number, name in enumerate(files)}
@@ -173,6 +187,56 @@ def test_a_connection_that_breaks_is_told_in_a_line(
         monkeypatch.setattr("huggingface_hub.snapshot_download", breaks)
         told = message or broken.__name__
         with pytest.raises(OSError, match=rf"did not hand out org/name \({told}\); try again"):
+            resolve("org/name")
+
+
+def test_a_full_disk_is_not_the_hubs_fault(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", full)
+    with serve(MODEL) as address:
+        connect(address)
+        with pytest.raises(
+            OSError, match=r"cannot write .*cache: the disk is full; .* set HF_HOME to another"
+        ):
+            resolve("org/name")
+
+
+@pytest.mark.parametrize(
+    ("status", "cure"),
+    [
+        (400, "hf auth login"),
+        (401, "hf auth login"),
+        (403, "hf auth login"),
+        (429, "try again later"),
+    ],
+)
+def test_a_hub_that_refuses_is_told_from_one_that_is_away(
+    connect: Connect, status: int, cure: str
+) -> None:
+    # a token that is refused; without one the status 401 means that there is no such model
+    message = "Invalid credentials in Authorization header"
+    with serve(MODEL, refusal=status, message=message) as address:
+        connect(address)
+        with pytest.raises(
+            PermissionError, match=rf"refuses org/name \(.* {status}: {message}.*{cure}"
+        ):
+            resolve("org/name")
+    with serve(MODEL) as address:
+        connect(address)
+        cached = resolve("org/name")
+    with serve(MODEL, refusal=status, message=message) as address:
+        connect(address)
+        assert resolve("org/name") == cached
+
+
+def test_a_hub_with_a_fault_of_its_own_is_away(connect: Connect) -> None:
+    with serve(MODEL, refusal=501) as address:
+        connect(address)
+        with pytest.raises(FileNotFoundError, match="the Hugging Face hub cannot be reached"):
             resolve("org/name")
 
 

@@ -172,7 +172,7 @@ def test_another_file_of_the_same_size_and_time_is_another(
     assert len(kept()) == 2  # of the file that was there nothing stays
 
 
-def test_a_file_that_is_overwritten_meanwhile_is_not_kept(
+def test_a_file_that_is_overwritten_meanwhile_is_refused_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, laid_out: list[int]
 ) -> None:
     path = written(tmp_path / "m.gguf", "llama", "Q8_0")
@@ -185,7 +185,8 @@ def test_a_file_that_is_overwritten_meanwhile_is_not_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr(kept_matrices, "fill", overwritten)
-        native_logits(path, None)
+        with pytest.raises(ValueError, match=r"m\.gguf was changed since it was first read"):
+            native_logits(path, None)
     assert not kept()
     assert torch.equal(native_logits(path, None), native_logits(other, None))
     assert len(kept()) == 2

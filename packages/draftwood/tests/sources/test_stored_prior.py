@@ -1,5 +1,6 @@
 """Bigram priors are taken from a model once and found again."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,17 @@ def test_other_weights_have_another_prior(folder: Path, model: TransformersModel
     path = StoredPrior(model, [1], folder).path
     assert StoredPrior(model, [2], folder).path != path
     tiny_llama(3, layers=3).save_pretrained(folder)
+    assert StoredPrior(model, [1], folder).path != path
+
+
+def test_weights_written_over_others_of_the_same_size_and_time_have_another_prior(
+    folder: Path, model: TransformersModel
+) -> None:
+    path, weights = StoredPrior(model, [1], folder).path, folder / "model.safetensors"
+    before = weights.stat()
+    weights.write_bytes(weights.read_bytes()[::-1])
+    os.utime(weights, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    assert weights.stat().st_size == before.st_size
     assert StoredPrior(model, [1], folder).path != path
 
 

@@ -155,6 +155,16 @@ def test_a_program_that_found_no_room_is_told_as_the_disk_s(tmp_path: Path) -> N
         _run([sys.executable, "-c", "import sys; sys.exit('[Errno 101]')"], "some package")
 
 
+def test_a_folder_that_is_being_replaced_is_no_leftover(tmp_path: Path) -> None:
+    live, dead = tmp_path / ".mine.12-34.partial", tmp_path / ".other.partial"
+    for folder in (live, dead, tmp_path / ".own.1-2.partial"):
+        folder.mkdir()
+    publish(tmp_path / "own.1-2", "test", lambda new: None)
+    assert live.is_dir()
+    assert not dead.exists()
+    assert not (tmp_path / ".own.1-2.partial").exists()
+
+
 def test_a_folder_behind_a_link_is_replaced_there(tmp_path: Path) -> None:
     (tmp_path / "large disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "large disk")

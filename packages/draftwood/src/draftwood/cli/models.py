@@ -113,7 +113,12 @@ def remove(context: click.Context, names: tuple[str, ...], yes: bool, as_json: b
     """
     from draftwood.loading import inventory
 
-    folders = {name: inventory.removable(name) for name in dict.fromkeys(names)}
+    folders, listed = dict[str, list[Path]](), set[Path]()
+    for name in dict.fromkeys(names):
+        own = [each for each in inventory.removable(name) if each not in listed]
+        if own:  # else the same model under another name
+            folders[name] = own
+            listed.update(own)
     for name, own in folders.items():
         size = readable(sum(map(inventory.bytes_in, own)))
         if not yes and not _agreed(name, size, own):

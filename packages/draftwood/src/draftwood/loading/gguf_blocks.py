@@ -8,6 +8,7 @@ path, which never makes floats of them; what it lays out is kept (``kept_matrice
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from draftwood.storage.atomic import Facts, is_intact
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
 from draftwood.storage.safetensors import write_arrays
-from draftwood.storage.weights import read_settings
+from draftwood.storage.weights import read_settings, state_of
 
 if TYPE_CHECKING:
     from draftwood.loading.adapters import LoraAdapter
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 4
+READING = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,12 @@ def blocks_folder(path: Path) -> Path:
         ValueError: for a file that cannot be read.
         FileNotFoundError: without all parts of a split file.
     """
-    return made_once(path, f"-blocks{READING}", lambda new: write_description(path, new))
+    return made_once(
+        path,
+        f"-blocks{READING}",
+        lambda new: write_description(path, new),
+        lambda found: _changed_file(found) is None,
+    )
 
 
 def is_blocks_folder(folder: Path) -> bool:
@@ -118,7 +124,7 @@ def write_description(path: Path, folder: Path) -> Facts:
     told = [part.name if part.parent == inside else str(part) for part in parts]
     places = {
         "files": told,
-        "states": {str(part): _state(part) for part in parts if part.parent != inside},
+        "states": {str(part): state_of(part) for part in parts if part.parent != inside},
         "matrices": [asdict(each) for each in matrices],
     }
     (folder / PLACES).write_text(json.dumps(places, indent=1) + "\n", encoding="utf-8")
@@ -238,18 +244,46 @@ def require_unchanged(folder: Path) -> None:
 
     Call it before and after matrices are read from the file.
     """
-    for name, state in _places(folder).get("states", {}).items():
-        if _state(Path(name)) != state:
-            raise ValueError(
-                f"{name} was changed since it was first read; load it again by its own name, once"
-                " nothing writes to it any more"
-            )
+    if (changed := _changed_file(folder)) is not None:
+        raise ValueError(
+            f"{changed} was changed since it was first read; load it again by its own name, once"
+            " nothing writes to it any more"
+        )
 
 
-def _state(file: Path) -> list[int]:
-    """Size and modification time."""
-    found = file.stat()
-    return [found.st_size, found.st_mtime_ns]
+def _changed_file(folder: Path) -> str | None:
+    """A file that is another one than its folder describes; None where none is.
+
+    A file that was moved with its folder keeps its size and time of change, and is read again.
+
+    Raises:
+        ValueError: for a moved file, and a description, that cannot be read.
+    """
+    told = _places(folder).get("states", {})
+    found = {name: state_of(Path(name)) for name in told}
+    if found == told:
+        return None
+    other = [name for name, state in told.items() if found[name][:2] != state[:2]]
+    return other[0] if other else _other_file(folder, repr(found))
+
+
+@cache
+def _other_file(folder: Path, states: str) -> str | None:
+    """The first part of a file whose small tensors, or places of matrices, are others than those
+    of its folder; None where they are the same.
+
+    Args:
+        states: of the parts; in each of them the file is read once.
+    """
+    from draftwood.loading.gguf_reader import read_content
+
+    paths, described = _read_places(folder)
+    with readable(paths[0]):
+        matrices, small = _told_apart(read_content(paths))
+    kept = _small_tensors(folder)
+    is_same = matrices == described and small.keys() == kept.keys()
+    same = (values.tobytes() == kept[name].tobytes() for name, values in small.items())
+    return None if is_same and all(same) else str(paths[0])
 
 
 def _read_places(folder: Path) -> tuple[list[Path], list[StoredMatrix]]:

@@ -63,18 +63,26 @@ def is_converted(path: Path, dtype: FloatType) -> bool:
     return stored_folder(parts_of(path), suffix(dtype)).is_dir()
 
 
-def made_once(path: Path, ending: str, make: Callable[[Path], Facts]) -> Path:
+def made_once(
+    path: Path,
+    ending: str,
+    make: Callable[[Path], Facts],
+    is_made_of_it: Callable[[Path], bool] | None = None,
+) -> Path:
     """The folder that is made of the GGUF file at `path`, and made again where the file has another
-    state or its tokens were read otherwise; one that cannot be written is taken as it is: home may
-    have been moved with the file.
+    state or its tokens were read otherwise; one that cannot be written is taken where its content
+    is the file's: home may have been moved with the file.
 
     Args:
         ending: of the folder's name.
         make: fills an empty folder.
+        is_made_of_it: tells whether a folder has the content of the file; by default its digest
+            does.
 
     Raises:
         ValueError: for what is no GGUF file.
         FileNotFoundError: without all parts of a split file.
+        OSError: where the disk refuses.
     """
     parts = parts_of(path)
     folder = stored_folder(parts, ending)
@@ -84,7 +92,13 @@ def made_once(path: Path, ending: str, make: Callable[[Path], Facts]) -> Path:
         told = settings_or_none(found / MANIFEST)  # whoever reads it names what is damaged
         return found.is_dir() and (told is None or told.get("state") == state)
 
-    if is_current(folder) or (folder.is_dir() and not os.access(folder.parent, os.W_OK)):
+    def has_its_content(found: Path) -> bool:
+        if is_made_of_it is not None:
+            return is_made_of_it(found)
+        return (settings_or_none(found / MANIFEST) or {}).get("weights") == digest(parts)
+
+    is_fixed = folder.is_dir() and not os.access(folder.parent, os.W_OK)
+    if is_current(folder) or (is_fixed and has_its_content(folder)):
         return folder
     for part in parts:
         check_gguf(part)
@@ -113,7 +127,7 @@ def parts_of(path: Path) -> list[Path]:
 
     Raises FileNotFoundError, naming the first part that is not there.
     """
-    split = [parts for each in (path.absolute(), path.resolve()) if (parts := _beside(each))]
+    split = [parts for each in (path.absolute(), path.resolve()) if (parts := named_with(each))]
     if not split:
         return [path.resolve()]
     for parts in split:
@@ -126,7 +140,7 @@ def parts_of(path: Path) -> list[Path]:
     )
 
 
-def _beside(path: Path) -> list[Path]:
+def named_with(path: Path) -> list[Path]:
     """The parts that the name of one of them tells of; none for another name."""
     if (found := PART.fullmatch(path.name)) is None:
         return []

@@ -40,7 +40,7 @@ from draftwood.loading.names import (
 from draftwood.models.model import Device
 from draftwood.native.formats import INTEGERS, Products
 from draftwood.optional import backend
-from draftwood.storage.atomic import explain_write_errors
+from draftwood.storage.atomic import CANNOT_WRITE, explain_write_errors
 from draftwood.storage.home import expanded
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_downloads
@@ -283,25 +283,31 @@ def _download(repository: str, patterns: list[str], names: list[str] | None) -> 
 
     Args:
         names: of all its files; None where it is offline.
+
+    Raises:
+        OSError: where the hub does not hand them out, or the disk refuses.
     """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        with explain_write_errors(Path(constants.HF_HUB_CACHE)), quiet_downloads():
+    cache = Path(constants.HF_HUB_CACHE)
+    with explain_write_errors(cache, "set HF_HOME to another folder"), quiet_downloads():
+        try:
             folder = snapshot_download(
                 repository,
                 allow_patterns=[name for name in names or () if _is_wanted(name, patterns)],
                 etag_timeout=FIRST_ANSWER_SECONDS,
                 local_files_only=names is None,
             )
-    except LocalEntryNotFoundError:
-        return None
-    except network_errors() as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OSError(
-            f"the Hugging Face hub did not hand out {repository} ({reason}); try again later"
-        ) from error
+        except LocalEntryNotFoundError:
+            return None
+        except network_errors() as error:
+            if getattr(error, "errno", None) in CANNOT_WRITE:
+                raise
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise OSError(
+                f"the Hugging Face hub did not hand out {repository} ({reason}); try again later"
+            ) from error
     return Path(folder)
 
 

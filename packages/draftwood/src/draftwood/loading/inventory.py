@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from draftwood.loading.gguf_files import named_with
 from draftwood.loading.names import BUILTIN_NAMES, is_hub_id, shipped_models, unknown
 from draftwood.loading.packages import builtins
 from draftwood.storage.atomic import MANIFEST, remove_folder
@@ -134,9 +135,14 @@ def removable(name: str) -> list[Path]:
 
 
 def _made_of(path: Path) -> list[Path]:
-    """Folders into which a GGUF file was converted, in this state of it or an earlier one."""
+    """Folders into which a GGUF file was converted, in this state of it or an earlier one.
+
+    Of a split file any part may have named it then, and may be gone.
+    """
     made = sorted((home() / "models").glob("gguf-*"))
-    return [each for each in made if _source(each) == path.resolve()]
+    beside = named_with(path.absolute()) + named_with(path.resolve())
+    names = {each.resolve() for each in (path, *beside)}
+    return [each for each in made if _source(each) in names]
 
 
 def _source(folder: Path) -> Path | None:

@@ -13,6 +13,8 @@ from draftwood.optional import entry_points
 from draftwood.storage.home import expanded
 
 if TYPE_CHECKING:
+    from huggingface_hub.errors import HfHubHTTPError
+
     from draftwood.arrays import FloatType
 
 BUILTIN_NAMES = (
@@ -185,14 +187,17 @@ def require_repository(name: str) -> None:
     Raises:
         ValueError: where the hub says that there is none.
         FileNotFoundError: where the hub cannot be asked.
-        PermissionError: for one that is gated.
+        PermissionError: for one that is gated, and where the hub refuses to answer.
     """
+    if not _is_cached(name) and listing(name) is None:
+        raise not_there(name)
+
+
+def _is_cached(repository: str) -> bool:
+    """True if something of a repository lies in Hugging Face's cache."""
     from huggingface_hub import constants
 
-    if Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir():
-        return
-    if listing(name) is None:
-        raise not_there(name)
+    return Path(constants.HF_HUB_CACHE, f"models--{repository.replace('/', '--')}").is_dir()
 
 
 def not_there(repository: str) -> FileNotFoundError:
@@ -211,7 +216,12 @@ def not_there(repository: str) -> FileNotFoundError:
 def listing(repository: str) -> list[str] | None:
     """The files of a repository on the hub.
 
-    None when the hub is switched off or does not answer quickly.
+    None when the hub is switched off or does not answer quickly, and where it refuses to answer
+    about a repository that is cached.
+
+    Raises:
+        ValueError: where the hub has no such repository.
+        PermissionError: for one that is gated, and where the hub refuses to answer.
     """
     from huggingface_hub import constants
 
@@ -235,13 +245,30 @@ def listing(repository: str) -> list[str] | None:
     except RepositoryNotFoundError as error:
         cure = "check the spelling, or log in with `hf auth login` if it is private"
         raise ValueError(f"the Hugging Face hub has no model {repository}; {cure}") from error
-    except (HfHubHTTPError, *network_errors()):
+    except HfHubHTTPError as error:
+        if error.response.status_code >= 500 or _is_cached(repository):
+            return None
+        raise _refused(repository, error) from error
+    except network_errors():
         return None
     return [sibling.rfilename for sibling in siblings or []]
 
 
+def _refused(repository: str, error: "HfHubHTTPError") -> PermissionError:
+    """Error for a hub that answers, and refuses; it tells the first line of what the hub said."""
+    status = error.response.status_code
+    is_busy = status in (408, 429)
+    cure = "try again later" if is_busy else "check your token, or log in with `hf auth login`"
+    reason = (error.server_message or str(error)).strip().partition("\n")[0]
+    told = f"HTTP status {status}: {reason}"
+    return PermissionError(f"the Hugging Face hub refuses {repository} ({told}); {cure}")
+
+
 def network_errors() -> tuple[type[Exception], ...]:
-    """Errors of a hub that does not answer as it should."""
+    """Errors of a hub that does not answer as it should.
+
+    OSError is among them: whoever writes to the disk tells its errors apart by their number.
+    """
     # huggingface_hub lets the errors of its HTTP library through; their common base is a base of
     # HfHubHTTPError.
     from huggingface_hub.errors import HfHubHTTPError

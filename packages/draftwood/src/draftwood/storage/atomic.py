@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MANIFEST, LOCK = "draftwood.json", ".lock"
 FRESH = 600.0  # seconds in which a file that is being written changes
+REPLACING = re.compile(r"\.\d+-\d+\.partial$")
+"""End of the name of a folder that ``replace_folder`` fills, which holds no lock."""
 
 
 Facts = dict[str, str | None]  # what a manifest says of the weights, see ``weight_facts``
@@ -175,12 +177,15 @@ def hold(file: Path, taken: Exception) -> "BaseFileLock":
 def _remove_leftovers(destination: Path) -> None:
     """Remove half-made folders whose maker is dead.
 
-    Its lock being free proves that. Our own lock is held by us.
+    Its lock being free proves that. Our own lock is held by us. Folders that ``replace_folder``
+    fills stay.
     """
     from filelock import FileLock, Timeout
 
     for partial in destination.parent.glob(".*.partial"):
         owner = destination.with_name(partial.name[1 : -len(".partial")])
+        if owner != destination and REPLACING.search(partial.name):
+            continue
         lock = nullcontext() if owner == destination else FileLock(_lock_path(owner), timeout=0)
         try:
             with lock:  # of a folder that is being replaced, another one's maker removes it too

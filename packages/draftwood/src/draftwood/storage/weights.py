@@ -59,10 +59,10 @@ def state_of(file: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
-def stamps(folder: Path) -> list[tuple[str, int, int]]:
+def stamps(folder: Path) -> list[tuple[str, list[int]]]:
     """Identity of the weights in a folder: paths, sizes and times."""
     files = sorted(file for pattern in WEIGHTS for file in folder.glob(pattern))
-    return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return [(str(file.resolve()), state_of(file)) for file in files]
 
 
 def kept_for(
