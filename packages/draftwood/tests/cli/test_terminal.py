@@ -1,4 +1,4 @@
-"""What the terminal shows where it cannot show everything."""
+"""Marks of the terminal, in encodings that have them and in others."""
 
 import io
 import sys

@@ -21,8 +21,6 @@ from draftwood.native.matrix import Fill
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
-    from ctypes import Array, c_int64
-
     from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
     from draftwood.models.native.int4 import RoundedWeights
     from draftwood.models.native.row_adapter import MarkedRows
@@ -239,7 +237,7 @@ class NativeModel(DecoderModel[BlockPool]):
         shape = kept, rows, self.sizes.hidden
         return {layer: np.empty(shape, np.float32) for layer in hidden}
 
-    def _addresses(self, states: Mapping[int, np.ndarray]) -> "Array[c_int64]":
+    def _addresses(self, states: Mapping[int, np.ndarray]) -> Any:
         """Say where the hidden states of each layer go; 0 for nowhere."""
         found = library.integers([0] * (self.layers + 1))
         for layer, rows in states.items():
