@@ -239,6 +239,8 @@ def readable(path: Path) -> Iterator[None]:
     except Exception as error:  # a parser fed with damaged bytes fails in every way there is
         if is_lack_of_memory(error):
             raise
+        from draftwood.loading.gguf_settings import UnknownArchitectureError
+
         # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no JSON
         # here.
         garbled = isinstance(error, OSError)
@@ -247,7 +249,9 @@ def readable(path: Path) -> Iterator[None]:
             if garbled or isinstance(error, UnicodeDecodeError)
             else " ".join(str(error).split())[:300] or repr(error)
         )
-        cure = "fetch the file again, or name the original model by its Hugging Face id"
+        cure = "name the original model by its Hugging Face id"
+        if not isinstance(error, UnknownArchitectureError):
+            cure = f"fetch the file again, or {cure}"
         if found := UNKNOWN_TYPE.search(reason):
             reason = f"a tensor is of type {found[1]}, which the gguf package does not know"
             cure = "upgrade that package, " + cure

@@ -42,15 +42,20 @@ class Architecture:
     of_experts: str | None = None
 
 
+class UnknownArchitectureError(ValueError):
+    """A file's architecture is none that is read; the file may be sound."""
+
+
 def configuration(metadata: Metadata) -> dict[str, Any]:
     """The fields of the configuration, ``model_type`` among them.
 
     Raises:
-        ValueError: for an architecture or a setting that is not understood, by name.
+        UnknownArchitectureError: for an architecture that is not understood, by name.
+        ValueError: for such a setting.
     """
     known = ARCHITECTURES.get(metadata.architecture)
     if known is None:
-        raise ValueError(
+        raise UnknownArchitectureError(
             f"its architecture is {metadata.architecture}; readable are {', '.join(ARCHITECTURES)}"
         )
     found = _gpt2(metadata) if metadata.architecture == "gpt2" else _rotary(metadata, known)
