@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 import draftwood
 from draftwood import LanguageModel, SamplingParams
@@ -290,6 +292,26 @@ def test_a_judge_tells_the_mean_log_probability() -> None:
     chances = row - np.log(np.exp(row).sum())
     for _ in range(2):  # the second time from its cache
         assert judge.judge([passage]) == pytest.approx((chances[0] + chances[1]) / 2, abs=1e-6)
+
+
+def test_a_judge_reads_a_word_again_where_two_vocabularies_meet_inside_it() -> None:
+    lm = table_lm(TABLES[LEADER])
+    tokenizer = Tokenizer(models.BPE({"a": 0, ".": 1, "aa": 2}, [("a", "a")]))
+    tokenizer.decoder = decoders.ByteLevel()
+    lm.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    judge = LocalWriter(lm, [0], SamplingParams(temperature=1.0))
+    passages = [Passage(FOLLOWER, before, "another") for before in ("", ".a", ".aa", ".aa")]
+    for passage, text in zip(passages, (".a", "a", "", "aa"), strict=True):
+        passage.tokens.append(writers_module.WrittenToken(text))
+    assert [judge.tokens(passages[:count]) for count in (1, 2, 3, 4)] == [
+        *([1, 0], [1, 2], [1, 2], [1, 2, 2])
+    ]
+    rows = TABLES[LEADER].astype(np.float64)
+    logs = rows - np.log(np.exp(rows).sum(1, keepdims=True))
+    wanted = ((logs[0, 1] + logs[1, 0]) / 2, logs[1, 2], 0.0, logs[2, 2])
+    for count, chance in enumerate(wanted, 1):
+        for _ in range(2):  # the second time from its cache
+            assert judge.judge(passages[:count]) == pytest.approx(chance, abs=1e-6)
 
 
 class Impatient(CollaborationRule):

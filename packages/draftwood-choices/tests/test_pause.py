@@ -152,13 +152,17 @@ def test_passes_of_roll_outs_count() -> None:
 
 
 @pytest.mark.parametrize("every", [2, 3, 7])
-def test_a_text_that_gives_its_cache_back_stays_the_same(every: int) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_text_that_gives_its_cache_back_stays_the_same(every: int, is_lost: bool) -> None:
+    """Between passes, and in the place of one that was planned and lost."""
     model = models().get("native") or pytest.skip("no C++ compiler")
     drafter, verifier = DRAFTED[0]
     options = Options(Sampling(rules={"pause": 1.0}), TOKENS, exact=False)
     text, tokens, passes = engine.Sequence(model, drafter, verifier, PROMPT, options), [], 0
     while text.finish_reason is None:
         if passes and passes % every == 0 and not text.prompt_left:
+            if is_lost:
+                text.plan()
             text.preempt()
         inputs = text.plan()
         passes += 1

@@ -134,6 +134,8 @@ def test_children_are_those_of_the_formula(depth: int) -> None:
         assert children(value, 0.6, depth) == min(wanted, CHILDREN)
     assert children(0.0, 0.0, depth) == CHILDREN
     assert children(1.0, 1.0, depth) == 1
+    for least in (1e-9, 1e-17, 5e-324):
+        assert children(least, least, depth) == CHILDREN
     assert children(0.1, 0.1, depth) >= children(0.9, 0.9, depth)
 
 
@@ -331,6 +333,9 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     assert "its votes have a grammar" in refused("solve", "hi", *model, *walk)
     told = refused("solve", "hi", *model, "--method", "best-of", "--rounds", "9")
     assert "best-of has no rounds; leave --rounds out, or take iad" in told
+    for option in ("--answers", "--temperature"):
+        told = refused("solve", "hi", *model, "--method", "answer-mask", option, "1")
+        assert f"answer-mask writes one greedy answer; leave {option} out" in told
     told = refused("solve", "hi", *model, "--method", "iad", "--checker", "regex:.", "--final", "x")
     assert "iad reads no final answers; leave --final out, or take majority, plan-tree" in told
 

@@ -154,5 +154,7 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     command = ("bench", "solve", "--model", target, "--output", str(tmp_path / "run"))
     assert "there is no way to search 'vote'" in refused(*command, "--methods", "vote")
     assert "give --checker" in refused(*command, "--methods", "iad")
+    told = refused(*command, "--methods", "lite-search,best-of", "--rounds", "2")
+    assert "best-of has no rounds; leave --rounds out" in told
     assert "has no right answer" in refused(*command, "--prompts", "built-in", "--limit", "1")
     assert not (tmp_path / "run").exists()

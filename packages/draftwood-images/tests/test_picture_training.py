@@ -18,7 +18,13 @@ from PIL import Image
 
 from draftwood.cli.main import main
 from draftwood_images.folder import load_picture_model
-from draftwood_images.training.autoencoder import Autoencoder, AutoencoderSizes, as_input, psnr
+from draftwood_images.training.autoencoder import (
+    WARM_UP,
+    Autoencoder,
+    AutoencoderSizes,
+    as_input,
+    psnr,
+)
 from draftwood_images.training.classifier import Classifier
 from draftwood_images.training.codec_lesson import CodecLesson
 from draftwood_images.training.loop import LessonRun, LessonSchedule
@@ -264,6 +270,30 @@ def test_a_loss_that_is_no_number_ends_training(folder: Path, tmp_path: Path) ->
 
     with pytest.raises(ValueError, match="loss of the autoencoder is nan at step 1"):
         LessonRun(lesson, LessonSchedule(None, 2), tmp_path, False, silent).run()
+
+
+def test_a_gradient_that_is_no_number_ends_training_before_its_step(
+    folder: Path, tmp_path: Path
+) -> None:
+    lesson = CodecLesson(scaled(read_pictures(folder), 8), AutoencoderSizes(4, 2, 8), batch=2)
+    weight = lesson.module.decoder.last.weight
+    weight.register_hook(lambda gradient: gradient * float("inf"))
+    before, told = weight.detach().clone(), "norm of the gradient of the autoencoder is (inf|nan)"
+
+    with pytest.raises(ValueError, match=f"{told} at step 1, .* checkpoint is in {tmp_path}"):
+        LessonRun(lesson, LessonSchedule(None, 2), tmp_path, False, silent).run()
+    assert torch.equal(weight, before)
+
+
+def test_more_codes_than_places_are_revived(folder: Path) -> None:
+    lesson = CodecLesson(scaled(read_pictures(folder), 8), AutoencoderSizes(4, 2, 64), batch=2)
+    module = lesson.module
+    module.loss(as_input(lesson._train[:2]), WARM_UP)
+    module.counts.zero_()[0] = 1.0
+
+    assert module.loss(as_input(lesson._train[:2]), WARM_UP).isfinite()
+    assert module.vectors.isfinite().all()
+    assert len(module.vectors.unique(dim=0)) > 1
 
 
 def test_held_out_pictures_are_never_shown(folder: Path) -> None:

@@ -58,6 +58,7 @@ class Pause:
         tree: the drafted tree with what was rolled out below the last of them.
         ran: nodes of it that the cache holds.
         seconds: by phase so far.
+        going: roll-outs of the pass that is planned; none where no pass is.
     """
 
     run: ForwardInput
@@ -71,7 +72,15 @@ class Pause:
     going: list[RollOut] = field(default_factory=list)
 
     def next_pass(self) -> ForwardInput:
-        """The newest token of every roll-out that goes on, as a node below its last one."""
+        """The newest token of every roll-out that goes on, as a node below its last one.
+
+        A pass that failed is planned again: the tree grows no further until ``end_pass``.
+        """
+        if not self.going:
+            self._add_newest()
+        return ForwardInput(self.run.session, self.tree, first=self.ran)
+
+    def _add_newest(self) -> None:
         self.going = [each for each in self.rollouts if not each.ended]
         tokens, parents = [*self.tree.token_list], [*self.tree.parent_list]
         for each in self.going:
@@ -79,7 +88,13 @@ class Pause:
             parents.append(each.node)
             each.node = len(tokens) - 1
         self.tree = DraftTree.of(tokens, parents)
-        return ForwardInput(self.run.session, self.tree, first=self.ran)
+
+    def end_pass(self, seconds: float) -> list[RollOut]:
+        """Count the planned pass as run, and give its roll-outs."""
+        going, self.going = self.going, []
+        self.seconds["target"] += seconds
+        self.ran, self.runs = len(self.tree), self.runs + 1
+        return going
 
 
 class PausingSteps:
@@ -163,11 +178,9 @@ class PausingSteps:
 
     def _grow(self, pause: Pause, output: ModelOutput, seconds: float) -> Sequence[Step]:
         """Add the likeliest token to every roll-out that was run."""
-        text, tree = self.text, pause.tree
-        pause.seconds["target"] += seconds
-        pause.ran, pause.runs = len(tree), pause.runs + 1
+        text, tree, going = self.text, pause.tree, pause.end_pass(seconds)
         longest = min(LENGTH, text.tokens_left - len(pause.path) - 1)
-        for each, logits in zip(pause.going, output.rows[-len(pause.going) :], strict=True):
+        for each, logits in zip(going, output.rows[-len(going) :], strict=True):
             nodes = [0, *tree.path_to(each.node)]
             before = text.context.extended([tree.token_list[node] for node in nodes])
             row = self._sampler.probs(logits[None], [before])[0]

@@ -1,10 +1,12 @@
 """A head that learns beside decoding: texts stay, rows are the target's, only better heads stay."""
 
+import gc
 import re
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from draftwood.engine.executors.native import NativeSteps
 from draftwood.engine.scheduler import run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.learning import learner as learners
+from draftwood.learning.folder import LearningFolder
 from draftwood.learning.idle import EndedError, IdleGate
 from draftwood.learning.learner import is_better
 from draftwood.learning.learning import Learning
@@ -36,8 +39,10 @@ from draftwood.shapes import Widths
 from draftwood.stats import Step
 from draftwood.testing import distance, outcomes, tiny_llama
 from draftwood.testing.heads import tiny_eagle
+from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
+from letters import letters
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
@@ -378,7 +383,7 @@ def test_learning_ends_before_python_does(tmp_path: Path) -> None:
     script = tmp_path / "learns.py"
     script.write_text(
         "import atexit\n"
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
         "from test_learning import *\n"
         "target = NativeModel(tiny_llama(0, layers=6), 'float32')\n"
         "trained = tiny_eagle(target, range(target.vocab_size))\n"
@@ -389,6 +394,57 @@ def test_learning_ends_before_python_does(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "40\nFalse\n"), done.stderr
+
+
+def language_model(target: NativeModel, trained: TrainedHead) -> LanguageModel:
+    return LanguageModel(target, letters(), methods.build("eagle", target, head=trained), "tiny")
+
+
+def test_learning_ends_where_nobody_holds_it(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    gate = IdleGate(0.0)
+    gate.enter()  # all that comes waits
+    given: Any = {"learner": ScriptedLearner(target, [0.0]), "gate": gate}
+    lm = language_model(target, trained)
+    learning = lm.learn(tmp_path, **given)
+    written(text_of(target, lm.method, PROMPTS[0], 0.0, learning))
+    thread, left = learning._thread, weakref.ref(learning)
+    assert thread is not None
+    assert thread.is_alive()
+    del lm, learning
+    gc.collect()
+    assert left() is None
+    thread.join(10.0)
+    assert not thread.is_alive()
+    assert len(list((tmp_path / "texts").iterdir())) == 1
+    LearningFolder(tmp_path, trained).close()  # others may have it
+
+
+def test_another_call_ends_learning_and_goes_on_from_its_folder(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    lm = language_model(target, trained)
+    given: Any = {"least_judged": 1, "round_rows": 10**9}
+    first = lm.learn(tmp_path, learner=ScriptedLearner(target, [0.0, 1.0]), **given)
+    for prompt in PROMPTS:
+        written(text_of(target, lm.method, prompt, 0.0, first))
+    first.catch_up()
+    assert first.status.swaps == 1
+    second = lm.learn(tmp_path, learner=ScriptedLearner(target, [0.0]), **given)
+    assert lm.learning is second
+    assert first._thread is not None
+    assert not first._thread.is_alive()
+    assert second.status.texts == len(PROMPTS)
+    found, wanted = (each.trained.weights["fc.weight"] for each in (second, first))
+    assert np.abs(found - wanted).max() < 0.01
+    assert np.abs(found - trained.weights["fc.weight"]).max() > 0.01
+    names = {each.name for each in (tmp_path / "texts").iterdir()}
+    first.close()  # once more, and nothing of the folder changes
+    assert {each.name for each in (tmp_path / "texts").iterdir()} == names
+    third = lm.learn(learner=ScriptedLearner(target, [0.0]), **given)
+    assert third.given is second.trained
+    third.close()
 
 
 def test_a_gate_lets_nobody_through_while_anything_runs() -> None:

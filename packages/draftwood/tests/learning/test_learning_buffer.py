@@ -1,7 +1,9 @@
 """The buffer is bounded, and its folder gives back what it was given or refuses in one line."""
 
 import errno
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,76 @@ def test_a_head_that_was_learnt_from_another_one_is_dropped_and_its_texts_stay(
     del says["head"]  # as before it was told
     settings.write_text(json.dumps(says))
     assert opened(target, newer, tmp_path).trained is not newer
+
+
+class SteadyLearner(NoLearner):
+    """Gives weights back as they are, better than before; keeps what it was given."""
+
+    def train(self, head: Any, new: Any, old: Any, pause: Any) -> Any:
+        self.steps, self.new, self.old = self.steps + 1, list(new), list(old)
+        return head
+
+    def judge(self, head: Any, texts: Any, pause: Any) -> Any:
+        self.gain = getattr(self, "gain", 0.0) + 1.0
+        return np.full((4, 2), self.gain)
+
+
+def learns(target: NativeModel, trained: TrainedHead, folder: Path) -> Learning:
+    return Learning(
+        target, trained, SteadyLearner(), folder=folder, round_rows=10**9, least_judged=1
+    )
+
+
+def test_texts_that_nothing_was_learnt_from_are_pending_in_a_folder_that_is_opened_again(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    with learns(target, trained, tmp_path) as first:
+        for number in range(3):
+            first.take(fitting(number, trained))
+        first.catch_up()
+        assert first.status.swaps == 1
+        for number in range(3, 6):
+            first.take(fitting(number, trained))
+    with learns(target, trained, tmp_path) as second:
+        rows = [text.answer_rows for text in second.buffer.texts]
+        assert second.buffer.added - second._read == sum(rows[2:])
+        second.catch_up()
+        numbers = [[int(text.tokens[0]) for text in of] for of in _given(second)]
+        assert numbers == [[2, 3, 4], [0, 1]]
+    with learns(target, trained, tmp_path) as third:
+        third.take(fitting(6, trained))
+        third.catch_up()
+        assert [int(text.tokens[0]) for text in _given(third)[0]] == [5]
+    (tmp_path / "head").rename(tmp_path.parent / "away")
+    with learns(target, trained, tmp_path) as fourth:
+        assert fourth._read == 0
+
+
+def _given(learning: Learning) -> tuple[list[WatchedText], list[WatchedText]]:
+    """New and old texts of the newest round."""
+    learner: Any = learning.learner
+    return learner.new, learner.old
+
+
+def test_a_folder_holds_no_text_in_memory(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    with opened(target, trained, tmp_path) as learning:
+        for number in range(4):
+            learning.take(fitting(number, trained))
+        one = learning.buffer.texts[0].memory
+    learning = Learning(target, trained, NoLearner(), memory=2 * one, folder=tmp_path)
+    assert len({id(each) for each in learning._folder._files}) == 2  # type: ignore[union-attr]
+    learning.close()
+    assert len(list((tmp_path / "texts").iterdir())) == 2
+    kept = LearningFolder(tmp_path, trained)
+    (text, other), seen = kept.read(), weakref.WeakSet[WatchedText]()
+    seen.update((text, other))
+    del text
+    gc.collect()
+    assert list(seen) == [other]
+    kept.keep([other])
+    assert len(list((tmp_path / "texts").iterdir())) == 1
 
 
 def test_nothing_is_written_unless_a_folder_is_named(

@@ -62,7 +62,11 @@ class PassageWriter(Protocol):
         ...
 
     def judge(self, passages: Sequence[Passage]) -> float:
-        """Mean log-probability of the newest passage's tokens, in nats."""
+        """Mean log-probability of the newest passage's tokens, in nats.
+
+        Where it goes on inside a word, of all tokens from the one on that it changes; 0 for a
+        passage without tokens.
+        """
         ...
 
     def close(self) -> None: ...
@@ -194,8 +198,9 @@ class LocalWriter:
         cost.caught_up += max(0, read - reused)
 
     def judge(self, passages: Sequence[Passage]) -> float:
-        began, answer = clock(), self.tokens(passages)
-        before = len(self.tokens(passages[:-1]))
+        began, behind = clock(), self.tokens(passages[:-1])
+        answer = self.tokens(passages)
+        before = _common(behind, answer)
         if before == len(answer):
             return 0.0
         tokens, first = [*self.prompt, *answer], len(self.prompt) + before
@@ -209,7 +214,7 @@ class LocalWriter:
         self._count([], len(tokens), known)
         self.cost.passes += 1 + (known < first - 1)
         self.cost.seconds += clock() - began
-        return sum(each.logprob for each in found) / max(1, len(found))
+        return sum(each.logprob for each in found) / len(found)
 
     def close(self) -> None:
         self.kept.close()

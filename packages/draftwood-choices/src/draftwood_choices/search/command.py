@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
@@ -154,7 +155,13 @@ def solve(
 
     way = search_method(method)
     check_methods([way], checker is not None, judge is not None)
-    require_taken(way, rounds is not None, final is not None)
+    source = command.get_parameter_source
+    of_draws = [
+        f"--{each}"
+        for each in ("temperature", "answers")
+        if source(each) is ParameterSource.COMMANDLINE
+    ]
+    require_taken(way, rounds is not None, final is not None, of_draws)
     checking = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
     pattern = None if final is None else pattern_of("--final", final)
     if decoding["temperature"] is None:

@@ -54,7 +54,8 @@ def children(value: float, greedy: float, depth: int, most: int = CHILDREN) -> i
         return most
     if calibrated >= 1.0:
         return 1
-    return min(math.ceil(math.log(1.0 - EPSILON) / (depth * math.log(1.0 - calibrated))), most)
+    wanted = math.log(1.0 - EPSILON) / (depth * math.log1p(-calibrated))
+    return math.ceil(min(wanted, most))  # infinite for the least of chances
 
 
 class LiteSearch:

@@ -64,6 +64,7 @@ class SearchMethod:
         needs_checker: True if it does nothing without one.
         takes_head: True if a trained value head may judge for it.
         takes_final: True if it reads final answers, or actions, out of texts.
+        draws: False if it writes one greedy answer, and takes no temperature or number of answers.
         temperature: in its paper.
         rounds: usual number of rounds, expansions of a tree, or actions that are tried.
     """
@@ -75,6 +76,7 @@ class SearchMethod:
     needs_checker: bool = False
     takes_head: bool = False
     takes_final: bool = False
+    draws: bool = True
     temperature: float = 0.6
     rounds: int = 1
 
@@ -137,6 +139,7 @@ METHODS = {
             "answer-mask",
             "one greedy answer that has words of the task alone",
             "Bi et al. 2024, arXiv:2407.03687",
+            draws=False,
             temperature=0.0,
         ),
         SearchMethod(
@@ -174,8 +177,16 @@ def check_methods(methods: Iterable[SearchMethod], has_checker: bool, has_head: 
             raise ValueError(f"{each.name} asks no value head; leave --judge out, or take {taking}")
 
 
-def require_taken(method: SearchMethod, has_rounds: bool, has_final: bool) -> None:
-    """Raise ValueError for rounds, or a pattern of final answers, that a method would not read."""
+def require_taken(
+    method: SearchMethod, has_rounds: bool, has_final: bool = False, of_draws: Sequence[str] = ()
+) -> None:
+    """Raise ValueError for options that a method would not read.
+
+    Args:
+        has_rounds: whether rounds are given.
+        has_final: whether a pattern of final answers is.
+        of_draws: options of drawing that are given, for instance ``--answers``.
+    """
     if has_rounds and method.rounds == 1:
         taking = ", ".join(name for name, way in METHODS.items() if way.rounds > 1)
         raise ValueError(f"{method.name} has no rounds; leave --rounds out, or take {taking}")
@@ -183,6 +194,10 @@ def require_taken(method: SearchMethod, has_rounds: bool, has_final: bool) -> No
         taking = ", ".join(name for name, way in METHODS.items() if way.takes_final)
         raise ValueError(
             f"{method.name} reads no final answers; leave --final out, or take {taking}"
+        )
+    if of_draws and not method.draws:
+        raise ValueError(
+            f"{method.name} writes one greedy answer; leave {' and '.join(of_draws)} out"
         )
 
 

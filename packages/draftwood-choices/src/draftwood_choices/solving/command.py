@@ -86,12 +86,14 @@ def solve(
     """
     from draftwood_bench.plan.prompts import load_prompts
     from draftwood_choices.search.checkers import checker_of
-    from draftwood_choices.search.methods import check_methods, search_method
+    from draftwood_choices.search.methods import check_methods, require_taken, search_method
     from draftwood_choices.solving.run import HALF, REFERENCE, Solving
     from draftwood_choices.solving.table import table
 
     ways = {each: search_method(each) for each in methods.split(",")}
     check_methods(ways.values(), checker is not None, judge is not None)
+    for each in ways.values():
+        require_taken(each, rounds is not None)
     checking: Any = checker
     if checker not in (None, REFERENCE, HALF):
         checking = checker_of(checker, 10.0, 1 << 30)

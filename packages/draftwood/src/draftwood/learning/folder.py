@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Collection, Iterator
+import weakref
+from collections.abc import Collection, Container, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ class LearningFolder:
 
     Attributes:
         outdated: whether a head was there that was learnt from another one; it is removed.
+        is_open: until ``close``; nobody may write behind it.
 
     Raises:
         ValueError: for a folder that holds something else, or states of another head, and one that
@@ -48,10 +50,11 @@ class LearningFolder:
             "target": asdict(trained.target),
             "head": trained.digest,
             "adapter": adapter,
+            "trained_on": [],
         }
-        self.outdated = False
-        self._files: dict[WatchedText, Path] = {}
-        self._next = 0
+        self.outdated, self.is_open = False, True
+        self._files: weakref.WeakKeyDictionary[WatchedText, Path] = weakref.WeakKeyDictionary()
+        self._paths, self._next = set[Path](), 0
         is_new = not (folder / SETTINGS).exists()
         if is_new and folder.exists() and {each.name for each in folder.iterdir()} - {LOCK}:
             raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
@@ -65,14 +68,22 @@ class LearningFolder:
             with explain_write_errors(folder, ELSEWHERE):
                 (folder / TEXTS).mkdir(mode=0o700, exist_ok=True)
                 folder.chmod(0o700)
-        write_file(folder / SETTINGS, json.dumps(self._facts, indent=2) + "\n", _explained)
+        self._write_settings()
+
+    def _write_settings(self) -> None:
+        text = json.dumps(self._facts, indent=2) + "\n"
+        write_file(self.folder / SETTINGS, text, _explained)
 
     def _require_same(self, trained: "TrainedHead") -> None:
-        """Refuse another target's states, and remove what was learnt from another head."""
+        """Refuse another target's states, and remove what was learnt from another head.
+
+        What a head that stays was trained on is known then.
+        """
         try:
             says = json.loads((self.folder / SETTINGS).read_text(encoding="utf-8"))
             reads, target = says["reads"], says["target"]
             same = type(trained.target)(**{**target, "probe": tuple(target["probe"])})
+            trained_on = [str(name) for name in says.get("trained_on", ())]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self.folder / SETTINGS} is not whole ({error}); remove {self.folder}"
@@ -93,6 +104,8 @@ class LearningFolder:
             with explain_write_errors(self.folder, ELSEWHERE):
                 shutil.rmtree(self.folder / HEAD)
             self.outdated = True
+        if (self.folder / HEAD).exists():
+            self._facts["trained_on"] = trained_on
 
     def read(self) -> Iterator[WatchedText]:
         """Read the texts that are kept, the oldest first.
@@ -105,21 +118,37 @@ class LearningFolder:
             if text.states.shape[1:] != (len(self._facts["reads"]), text.final.shape[1]):
                 raise ValueError(f"{path} holds states of another head; remove that file")
             self._files[text], self._next = path, int(path.stem) + 1
+            self._paths.add(path)
             yield text
 
-    def keep(self, texts: Collection[WatchedText]) -> None:
+    def is_trained_on(self, text: WatchedText) -> bool:
+        """True for a text that was read, where the head that is kept was trained on it."""
+        return self._files[text].name in self._facts["trained_on"]
+
+    def keep(self, texts: Collection[WatchedText], trained_on: Container[WatchedText] = ()) -> None:
         """Write the texts that are new, and remove files of those that are gone.
+
+        Args:
+            texts: of the buffer; no others are kept in memory.
+            trained_on: texts that the head was trained on.
 
         Raises:
             OSError: where the disk refuses.
         """
-        for gone in set(self._files) - set(texts):
-            self._files.pop(gone).unlink(missing_ok=True)
+        kept = {self._files[text] for text in texts if text in self._files}
+        for path in self._paths - kept:
+            path.unlink(missing_ok=True)
+        self._paths = kept
         for text in texts:
             if text not in self._files:
                 path = self.folder / TEXTS / f"{self._next:09d}.safetensors"
                 write_file(path, lambda partial, text=text: _write(partial, text), _explained)
                 self._files[text], self._next = path, self._next + 1
+                self._paths.add(path)
+        names = [self._files[text].name for text in texts if text in trained_on]
+        if names != self._facts["trained_on"]:
+            self._facts["trained_on"] = names
+            self._write_settings()
 
     def keep_head(self, trained: "TrainedHead") -> None:
         """Write the head that was learnt, in place of the one before."""
@@ -128,6 +157,7 @@ class LearningFolder:
 
     def close(self) -> None:
         """Leave the folder to other processes."""
+        self.is_open = False
         self._lock.release()
 
     def head(self) -> "TrainedHead | None":

@@ -5,10 +5,12 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from draftwood.drafters.drafter import DraftRequest, DraftSession
@@ -68,6 +70,8 @@ class Learning(InProcess):
     the newest tenth of the buffer, which it was not trained on, by more than chance; else it is
     dropped.
 
+    Where nobody holds it any more, it ends as with ``close``.
+
     Differs from the paper: rejected places count most but not alone, so that what was right stays
     right; the learner keeps weights near those at the beginning.
 
@@ -82,6 +86,7 @@ class Learning(InProcess):
         least_judged: rows of answers held out below which no round begins.
 
     Attributes:
+        given: the head at the beginning.
         trained: the head in use.
         buffer: of watched texts.
         say: takes a line about a failure, once; warns where nobody else listens.
@@ -105,7 +110,8 @@ class Learning(InProcess):
     ) -> None:
         if target.device.type != "cpu":
             raise ValueError(f"heads learn beside CPUs, and this model is on {target.device.type}")
-        self.trained, self.target, self.round_rows = trained, target, round_rows
+        self.given = self.trained = trained
+        self.target, self.round_rows = target, round_rows
         self.least_judged = least_judged
         self.buffer = LearningBuffer(memory)
         self.learner = learner or make_learner(trained, target)
@@ -113,13 +119,19 @@ class Learning(InProcess):
         self.say: Callable[[str], None] = lambda line: warnings.warn(line, stacklevel=2)
         self._followers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._trained_on: weakref.WeakSet[WatchedText] = weakref.WeakSet()
-        self._turn, self._came = threading.Lock(), threading.Event()
+        self._turn = threading.Lock()
+        self._came = SimpleQueue[None]()  # a finalizer may put at any point; an event may lock up
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._swaps = self._drops = self._read = 0
         self._error: str | None = None
         self._ended = False
         self._folder = None if folder is None else self._opened(folder)
+        self._at_exit = partial(_close, weakref.ref(self))
+        wake = partial(self._came.put, None)
+        kept = (self._folder, self.buffer, self._trained_on)
+        self._finalizer = weakref.finalize(self, _end, self._at_exit, self.gate, wake, *kept)
+        self._finalizer.atexit = False
 
     def _opened(self, folder: Path) -> LearningFolder:
         found = LearningFolder(folder, self.trained, adapter_of(self.target))
@@ -130,10 +142,12 @@ class Learning(InProcess):
             )
         for text in found.read():
             self.buffer.add(text)
+            if found.is_trained_on(text):
+                self._trained_on.add(text)
         if (head := found.head()) is not None:
             self.trained = head
-            self._read = self.buffer.added
-            self._trained_on.update(self.buffer.texts)
+        new = (text for text in self.buffer.texts if text not in self._trained_on)
+        self._read = self.buffer.added - sum(text.answer_rows for text in new)
         return found
 
     def follow(self, user: Follower) -> None:
@@ -155,7 +169,7 @@ class Learning(InProcess):
     def take(self, text: WatchedText) -> None:
         """Take a text into the buffer; the first one starts the thread."""
         self.buffer.add(text)
-        self._came.set()
+        self._came.put(None)
         with self._starting:
             if self._thread is None and not self._ended:
                 self._thread = self._started()
@@ -163,10 +177,10 @@ class Learning(InProcess):
     def _started(self) -> threading.Thread:
         """Start the thread, whose one core is its own choice and nobody else's."""
         ready = threading.Event()
-        atexit.register(self.close)  # a thread that is at work when Python ends aborts the process
-        run = threading.Thread(
-            target=self._run, args=(ready,), name="draftwood-learning", daemon=True
-        )
+        # a thread that is at work when Python ends aborts the process
+        atexit.register(self._at_exit)
+        given = (weakref.ref(self), self._came, self.gate, ready)
+        run = threading.Thread(target=_run, args=given, name="draftwood-learning", daemon=True)
         with threads_of_torch_kept():
             run.start()
             ready.wait()
@@ -195,13 +209,14 @@ class Learning(InProcess):
         """End the thread and keep the buffer, where it has a folder; the head stays in use."""
         self._ended = True
         self.gate.close()
-        self._came.set()
+        self._came.put(None)
         if self._thread is not None:
             self._thread.join()
         self._keep()
         if self._folder is not None:
             self._folder.close()
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
+        self._finalizer.detach()
 
     def __enter__(self) -> "Learning":
         return self
@@ -209,19 +224,18 @@ class Learning(InProcess):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _run(self, ready: threading.Event) -> None:
-        work_beside(1)
-        ready.set()
-        _lower_priority()
-        with suppress(EndedError):
-            while not self._ended:
-                self._came.wait()
-                self._came.clear()
-                self.gate.pause()
-                self._keep()
-                while self.buffer.added - self._read >= self.round_rows and not self._ended:
-                    with self._turn:
-                        self._round(self.gate.pause)
+    def go_on(self) -> bool:
+        """Keep what came, and train on it where it is enough; False once learning has ended.
+
+        Raises:
+            EndedError: where it ends meanwhile.
+        """
+        if not self._ended:
+            self._keep()
+        while self.buffer.added - self._read >= self.round_rows and not self._ended:
+            with self._turn:
+                self._round(self.gate.pause)
+        return not self._ended
 
     def _round(self, pause: Pause) -> None:
         """Train a copy of the head, and let it take over where it is better."""
@@ -256,18 +270,17 @@ class Learning(InProcess):
             self._write(lambda folder: folder.keep_head(trained))
 
     def _keep(self) -> None:
-        self._write(lambda folder: folder.keep(self.buffer.texts))
+        self._write(lambda folder: folder.keep(self.buffer.texts, self._trained_on))
 
     def _write(self, act: Callable[[LearningFolder], None]) -> None:
         """Write to the folder; where the disk refuses, go on in memory."""
         folder = self._folder
-        if folder is None:
+        if folder is None or not folder.is_open:
             return
         try:
             act(folder)
         except OSError as error:
             folder.close()
-            self._folder = None
             self._tell(f"learning goes on in memory: {error}")
 
     def _fail(self, line: str) -> None:
@@ -277,6 +290,50 @@ class Learning(InProcess):
     def _tell(self, line: str) -> None:
         self._error = " ".join(line.split())
         self.say(self._error)
+
+
+def _run(
+    learning: weakref.ref[Learning],
+    came: "SimpleQueue[None]",
+    gate: IdleGate,
+    ready: threading.Event,
+) -> None:
+    """Learn at low priority from what comes, and hold nobody's ``Learning`` in between."""
+    work_beside(1)
+    ready.set()
+    _lower_priority()
+    with suppress(EndedError):
+        while True:
+            came.get()
+            gate.pause()
+            own = learning()
+            if own is None or not own.go_on():
+                return
+            del own
+
+
+def _close(learning: weakref.ref[Learning]) -> None:
+    """Close a ``Learning`` that is still there."""
+    if (own := learning()) is not None:
+        own.close()
+
+
+def _end(
+    at_exit: Callable[[], None],
+    gate: IdleGate,
+    wake: Callable[[], None],
+    folder: LearningFolder | None,
+    buffer: LearningBuffer,
+    trained_on: Container[WatchedText],
+) -> None:
+    """End the thread of a ``Learning`` that nobody holds any more, and keep its buffer."""
+    atexit.unregister(at_exit)
+    gate.close()
+    wake()
+    if folder is not None and folder.is_open:
+        with suppress(OSError):
+            folder.keep(buffer.texts, trained_on)
+        folder.close()
 
 
 def _lower_priority() -> None:

@@ -352,8 +352,11 @@ class LanguageModel(TextEmbedder, InProcess):
     def learn(self, folder: str | Path | None = None, **settings: Any) -> "Learning":
         """Let the head that drafts learn from its rejected drafts, while no text is written.
 
+        It ends with ``Learning.close``, where nobody holds it any more, and with another call.
+
         Args:
-            folder: keeps the buffer and the head that was learnt; None writes nothing.
+            folder: keeps the buffer and the head that was learnt; None writes nothing. Another call
+                with a folder goes on from its head, else from the one that the call before got.
             settings: of ``Learning``, for instance ``memory``.
 
         Raises:
@@ -370,6 +373,9 @@ class LanguageModel(TextEmbedder, InProcess):
                 " with an EAGLE head of this model"
             )
         path = None if folder is None else expanded(folder)
+        if self.learning is not None:
+            self.learning.close()
+            trained = trained if path is None else self.learning.given
         learning = Learning(self.model, trained, folder=path, **settings)
         self.learn_by(learning)
         return learning
