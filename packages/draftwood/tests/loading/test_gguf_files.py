@@ -489,7 +489,7 @@ def test_tensors_that_no_weight_takes_are_refused(
 
 def test_an_architecture_that_is_not_known_whole_is_refused(tmp_path: Path) -> None:
     (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "deci")
-    told = r"its architecture is deci; readable are llama, qwen2.*\); name the original model by its"
+    told = r"its architecture is deci; readable are llama, qwen2.*\); name the original model by"
     with pytest.raises(ValueError, match=told):  # the same file again would not help
         load_pretrained(str(path))
 
