@@ -213,7 +213,7 @@ def with_gain(found: Mapping[str, Side], arm: str, digits: int = 2) -> str:
 
 def told(found: Estimate, digits: int = 2, sign: str = "") -> str:
     shape = f"{sign}.{digits}f"
-    return f"{found.value:{shape}} [{found.low:{shape}}, {found.high:{shape}}]"
+    return found.written(shape)
 
 
 def quality_rows(folder: Path) -> list[dict[str, str]]:

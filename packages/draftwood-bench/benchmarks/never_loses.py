@@ -161,7 +161,7 @@ def figures(own: Sequence[Mapping], base: Sequence[Mapping]) -> dict[str, str]:
     passes = sum(each["passes"] for each in own)
     return {
         "texts": str(len(mine)),
-        "ratio": f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]",
+        "ratio": ratio.written(".3f"),
         "least text": f"{min(texts):.3f}",
         "tokens a pass": f"{sum(each['tokens'] for each in own) / passes:.3f}",
         "nodes a pass": f"{sum(each['nodes'] for each in own) / passes:.2f}",

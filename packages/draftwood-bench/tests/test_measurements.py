@@ -23,7 +23,7 @@ from draftwood_bench.plan.measurements import (
 from draftwood_bench.plan.order import MeasurementOrder
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.plan.prompts import load_text
-from draftwood_bench.plan.protocols import as_json, measurement
+from draftwood_bench.plan.protocols import Settings, SpecBench, as_json, measurement
 from draftwood_bench.plan.units import Unit
 from draftwood_bench.records.figures import figures
 from draftwood_bench.records.files import Record
@@ -32,8 +32,9 @@ from draftwood_bench.report.overview import facts
 from draftwood_bench.report.tables import tables
 from draftwood_bench.run import format_quality, overhead, verify_cost
 from draftwood_bench.run.blank import blank
-from draftwood_bench.run.measurements import work_of
-from draftwood_bench.run.runner import _hours
+from draftwood_bench.run.measurements import _device, work_of
+from draftwood_bench.run.runner import _hours, units_of
+from draftwood_bench.run.same_file import agree
 from making import run_info
 
 MEASUREMENTS: list[Measurement] = [
@@ -233,6 +234,26 @@ def test_systems_that_read_no_gguf_files_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no system 'vllm'; systems are draftwood, llama\.cpp"):
         SameFile(("vllm",))
     assert SameFile(("llama.cpp-lookup", "draftwood")).count(2) == 2 * 3
+
+
+def test_texts_agree_up_to_where_one_may_end() -> None:
+    plain = [5, 6, 2, 7]  # 2 ends a text, and what is asked to go on may not write it
+    assert agree([5, 6, 9, 9], plain, [2])
+    assert agree(plain, plain, [2])
+    assert not agree([5, 9, 2, 7], plain, [2])
+    assert not agree([5, 6, 2, 9], plain, [])
+
+
+def test_a_unit_knows_its_place_among_the_prompts_that_fit() -> None:
+    prompts = [(number, Prompt(str(number), "all", ("?",))) for number in (3, 7)]
+    units = list(units_of(SpecBench(settings=Settings(temperatures=(0.0, 1.0))), prompts))
+    assert [unit.place for unit in units] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("asked", [Overhead(), SameFile()])
+def test_what_runs_on_the_cpu_alone_is_told_so(asked: Measurement, tmp_path: Path) -> None:
+    order = MeasurementOrder(asked, (), tmp_path, "meta")
+    assert _device(order) == torch.device("cpu")
 
 
 def test_hours_of_a_run_are_those_of_its_longest_answers() -> None:

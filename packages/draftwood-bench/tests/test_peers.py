@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from draftwood.loading import packages
 from draftwood.loading.origin import weights_digest
 from draftwood.storage.atomic import sha256
+from draftwood.testing import tiny_llama
 from draftwood_bench.peers import environments, weights
 from draftwood_bench.peers.lineup import Peers, started, stats_of
 from draftwood_bench.peers.process import Adapter, AdapterError
@@ -295,6 +296,89 @@ def test_bytes_per_token_leave_out_an_embedding_of_its_own(tmp_path: Path) -> No
         weights.bytes_read_per_token(tmp_path, "int4")
 
 
+def test_bytes_per_token_are_of_all_files_and_whatever_an_embedding_is_called(
+    tmp_path: Path,
+) -> None:
+    parts = ("transformer.wte.weight", "lm_head.weight")
+    for number, name in enumerate(parts, start=1):
+        save_file({name: torch.zeros(4, 4)}, tmp_path / f"model-0000{number}-of-00002.safetensors")
+    assert weights.bytes_read_per_token(tmp_path, "bfloat16") == 2 * 2 * 16
+
+
+def adapter_command(name: str, weights: Path | str, *more: str) -> list[str]:
+    """The command line of a system's own adapter."""
+    adapter = Path(environments.__file__).with_name(f"run_{name}.py")
+    return [sys.executable, str(adapter), "--weights", str(weights), "--threads", "1", *more]
+
+
+def test_transformers_takes_nothing_but_ends_from_a_models_folder(tmp_path: Path) -> None:
+    tiny_llama().save_pretrained(tmp_path)
+    file, told = tmp_path / "generation_config.json", []
+    settings = json.loads(file.read_text())
+    for more in ({}, {"repetition_penalty": 50.0, "no_repeat_ngram_size": 1}):
+        file.write_text(json.dumps({**settings, **more}))
+        with Adapter(
+            adapter_command("transformers", tmp_path, "--dtype", "float32"), tmp_path / "log"
+        ) as peer:
+            asked = PeerRequest([5, 6, 7], 12, "plain", ignore_eos=True)
+            told.append(peer.ask(asked).token_ids)
+    assert told[0] == told[1]
+    assert len(set(told[0])) < 12  # a penalty would show
+
+
+OPENVINO = {
+    "openvino.py": "Tensor = list",
+    "openvino_int8.py": "matrix_bytes = lambda graph: 1",
+    "openvino_genai.py": """
+from types import SimpleNamespace
+
+__version__ = "1"
+
+
+class SchedulerConfig(SimpleNamespace):
+    pass
+
+
+class GenerationConfig(SimpleNamespace):
+    pass
+
+
+class LLMPipeline:
+    def __init__(self, folder, device, scheduler_config=None, **options):
+        self.plan = scheduler_config
+
+    def get_generation_config(self):
+        return SimpleNamespace(eos_token_id=2)
+
+    def generate(self, prompt, config):
+        known = self.plan is None or self.plan.enable_prefix_caching
+        raw = SimpleNamespace(
+            m_times_to_first_token=[1e6], m_batch_sizes=[1, 1], generate_durations=[2e6]
+        )
+        metrics = SimpleNamespace(raw_metrics=raw)
+        return SimpleNamespace(tokens=[[int(known), 0]], perf_metrics=metrics)
+""",
+}
+"""Stand-ins of OpenVINO's packages by name of file.
+
+The first token of a text tells whether prompts are remembered.
+"""
+
+
+@pytest.mark.parametrize("mode", ["plain", "speculation"])
+def test_openvino_remembers_no_prompts(tmp_path: Path, mode: str) -> None:
+    for name, text in OPENVINO.items():
+        (tmp_path / name).write_text(text)
+    adapter = Path(environments.__file__).parent
+    for name in ("run_openvino.py", "protocol.py"):
+        shutil.copy(adapter / name, tmp_path)
+    (tmp_path / ".ready").touch()
+    command = [sys.executable, str(tmp_path / "run_openvino.py"), "--weights", "x.gguf"]
+    command += ["--threads", "1", "--folder", str(tmp_path)]
+    with Adapter(command, tmp_path / "log") as peer:
+        assert peer.ask(PeerRequest([3, 5], 2, mode)).token_ids == [0, 0]
+
+
 LLAMA_SERVER = """#!{python}
 import json, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -329,11 +413,9 @@ def test_llama_cpp_speculates_on_what_it_has_not_answered_before(tmp_path: Path)
     server = tmp_path / "llama-server"
     server.write_text(LLAMA_SERVER.format(python=sys.executable))
     server.chmod(0o755)
-    adapter = Path(environments.__file__).with_name("run_llama_cpp.py")
-    command = [sys.executable, str(adapter), "--weights", "x.gguf", "--threads", "1"]
-    command += ["--server", str(server), "--speculation=--spec-type ngram-mod"]
-    command += ["--weight-bytes", "1", "--package", "none"]
-    with Adapter(command, tmp_path / "log") as peer:
+    more = ("--server", str(server), "--speculation=--spec-type ngram-mod")
+    more += ("--weight-bytes", "1", "--package", "none")
+    with Adapter(adapter_command("llama_cpp", "x.gguf", *more), tmp_path / "log") as peer:
         modes = ["speculation", "speculation", "plain", "plain", "speculation"]
         told = [peer.ask(PeerRequest([1], 2, mode)).token_ids for mode in modes]
     assert [count for count, _ in told] == [1, 1, 1, 2, 1]

@@ -78,6 +78,8 @@ def test_several_sets_make_one(tmp_path: Path) -> None:
         ('{"text": "x"}', r"p\.jsonl:2: no prompt \(it has the fields text"),
         ('{"turns": "x"}', r"p\.jsonl:2: no prompt \(turns is no list"),
         ('{"turns": []}', r"p\.jsonl:2: a turn is empty"),
+        ('{"prompt": "x", "answer": "Paris"}', r"p\.jsonl:2: its answer 'Paris' is no number"),
+        ('{"prompt": "x", "answer": ""}', r"p\.jsonl:2: its answer '' is no number"),
         ('{"prompt": " "}', r"p\.jsonl:2: a turn is empty"),
         ('{"prompt": 3}', r"p\.jsonl:2: a turn is empty or no text"),
         (

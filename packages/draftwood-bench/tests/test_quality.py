@@ -58,6 +58,10 @@ def test_the_score_that_a_prompt_allows() -> None:
         return quality(Prompt("1", "all", ("?",), **more), "so 4", MODEL, [0], [0])  # type: ignore[arg-type]
 
     assert score(answer="4") == {"name": "right number", "value": 1.0}
+    assert score(answer="4,000") == {"name": "right number", "value": 0.0}
+    assert quality(Prompt("1", "all", ("?",), answer="4,000"), "4000.", MODEL, [0], [0]) == {
+        **{"name": "right number", "value": 1.0}
+    }
     assert score(answer="5") == {"name": "right number", "value": 0.0}
     assert score(reference="so 4") == {"name": "ROUGE-L", "value": 1.0}
     assert score() == {"name": "log-likelihood per token", "value": pytest.approx(-0.6931)}

@@ -16,6 +16,7 @@ import pytest
 from draftwood.costs.calibration import Calibration, read, store
 from draftwood.costs.curve import Curve
 from draftwood.testing import tiny_llama
+from draftwood_bench.records import matrices
 from draftwood_bench.records.files import (
     LOCK,
     PACKED,
@@ -26,8 +27,8 @@ from draftwood_bench.records.files import (
     write_run,
     writing,
 )
-from draftwood_bench.run import describe
-from draftwood_bench.run.describe import commit, curve_of, matrix_sizes
+from draftwood_bench.records.matrices import matrix_sizes
+from draftwood_bench.run.describe import commit, curve_of
 from draftwood_bench.run.workbench import Workbench
 from draftwood_torch.models.transformers import TransformersModel
 from making import record, run_info
@@ -102,6 +103,30 @@ def test_records_that_grow_leave_a_commit_clean(tmp_path: Path) -> None:
     assert commit(tmp_path) == clean
     code.write_text("2\n")
     assert commit(tmp_path) == commit(results) == f"{clean}-dirty"
+    environment = tmp_path / ".venv"
+    environment.mkdir()
+    (environment / "installed.py").write_text("1\n")
+    assert commit(environment) is None  # its files are not the checkout's
+
+
+@pytest.mark.parametrize(
+    ("commits", "before", "told"),
+    [
+        (["a", "b-dirty", "c"], [0, 2, 2], []),
+        (["a-dirty", "b"], [0, 0], []),
+        (["a", "b-dirty", "c"], [0, 2, 3], ["b-dirty"]),
+        (["a", "b-dirty"], [0, 2], ["b-dirty"]),
+        (["a", "b-dirty", "c"], [0, None, 2], ["b-dirty"]),  # nothing tells what it measured
+    ],
+)
+def test_a_start_that_measured_nothing_makes_no_run_dirty(
+    commits: list[str], before: list[int | None], told: list[str]
+) -> None:
+    starts = [
+        {"commit": name} | ({} if count is None else {"records": count})
+        for name, count in zip(commits, before, strict=True)
+    ]
+    assert run_info(commit=commits[0], resumed=starts[1:]).dirty == told
 
 
 def test_a_line_without_its_end_is_taken_away(tmp_path: Path) -> None:
@@ -258,7 +283,7 @@ def test_an_embedding_that_is_only_looked_up_is_not_counted(
 
     def counted(more: dict[str, tuple[int, int]]) -> int | None:
         monkeypatch.setattr(
-            describe, "WeightsFolder", lambda _: SimpleNamespace(shapes={**shapes, **more})
+            matrices, "WeightsFolder", lambda _: SimpleNamespace(shapes={**shapes, **more})
         )
         return matrix_sizes(tmp_path)
 

@@ -279,6 +279,15 @@ def test_sentences_on_methods_tell_gains_from_losses_and_tokens_from_speed() -> 
     assert "greedy:** `recycling`, 5.00 [5.00, 5.00], at 0.17 [" in most
 
 
+def test_one_prompt_makes_no_method_faster() -> None:
+    told = measured([PLAIN[0], AUTO[0]])
+    gains, _ = method_sentences(told)
+    assert gains == "**Whole requests, greedy:** level `auto` (1.50)."
+    assert measured_speeds([told]) == {}
+    by_category = [replace(each, category=each.prompt) for each in [*PLAIN, *AUTO]]
+    assert "So few prompts" in findings(measured(by_category), 0.0)[0].caption  # and it is drawn
+
+
 def test_figures_in_front_tell_whole_requests_too() -> None:
     speeds = {"peer:slow": (4, 0.1), "peer:quick": (2, 3.0)}
     peers = [

@@ -1,11 +1,14 @@
 """Every figure, from records written down by hand."""
 
+import json
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 
+from draftwood_bench.cli.show import _found
 from draftwood_bench.records import statistics
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.notes import failures, notes
@@ -60,6 +63,26 @@ def test_decoding_takes_all_seconds_beside_the_prompts_pass() -> None:
     assert summary_of([*PLAIN, one]).tokens_per_second == pytest.approx(10 / spent)
     shared = replace(one, seconds_end_to_end=None)  # of requests that shared passes
     assert summary_of([*PLAIN, shared]).tokens_per_second == one.stats["tokens_per_second"]
+
+
+def test_decoding_under_load_begins_with_the_first_token() -> None:
+    load = {"arrived": 1.0, "started": 6.0, "first_token": 7.0, "finished": 9.0}
+    stats = {**AUTO[0].stats, "seconds": {"prefill": 0.5}}
+    waited = replace(AUTO[0], load=load, stats=stats, seconds_end_to_end=8.0)
+    assert statistics.decoding(waited) == (10, 2.0)
+    assert statistics.whole(waited) == (11, 8.0)
+
+
+def test_one_prompt_bounds_nothing() -> None:
+    found = summary_of([PLAIN[0], AUTO[0]])
+    assert found.speed_up is not None
+    assert (found.speed_up.low, found.speed_up.high) == (-inf, inf)
+    assert str(found.speed_up) == "2.00"
+    assert str(found.block_efficiency) == "2.00"
+    told = _found([PLAIN[0], AUTO[0]], run_info())
+    assert json.loads(json.dumps(told, allow_nan=False))["summaries"][1]["speed_up"] == {
+        **{"value": 2.0, "low": None, "high": None, "prompts": 1}
+    }
 
 
 def test_speed_ups_are_paired_by_prompt() -> None:

@@ -7,8 +7,12 @@ from draftwood_bench.records.statistics import block_efficiency
 from draftwood_bench.report.best_shapes import best_shape, held_out, worth_timing
 from draftwood_bench.report.orderings import orderings, seconds
 from draftwood_bench.report.scores import beside_plain, quality_table
+from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import category_table, load_table, rsd_tables
 from making import record, run_info
+
+CHAIN = (("rsd-s", 2), ("speculative", 5))
+"""Methods, and the runs in which each writes one text."""
 
 
 def cells(runs: dict[str, tuple[int, ...]]) -> list[Record]:
@@ -132,6 +136,17 @@ def test_trees_stand_beside_the_chain_in_seconds() -> None:
     claims = {row[0] for row in orderings(records).rows}
     assert claims == {"rsd-s >= speculative"}
     assert seconds(cells({"(3,)": (6, 7)})).rows == ()
+
+
+def test_one_prompt_shows_no_ordering_clearly() -> None:
+    records = [record(method, "p", runs=runs, cell=method, at="length 3") for method, runs in CHAIN]
+    (row,) = orderings(records).rows
+    assert row[3:6] == ("1 of 1", "0 of 1", "0 of 1")
+
+
+def test_a_bar_in_a_cell_does_not_end_it() -> None:
+    table = Table("", ("a|b",), (("rsd | length 3",),))
+    assert table.markdown().splitlines() == [r"| a\|b |", "| --- |", r"| rsd \| length 3 |"]
 
 
 def scored(method: str, values: tuple[float, ...]) -> list[Record]:

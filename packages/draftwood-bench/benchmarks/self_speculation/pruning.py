@@ -264,7 +264,7 @@ def _same(records: Sequence[Record], texts: Mapping[str, str]) -> int:
 
 def _percent(found: Estimate | None) -> str:
     assert found is not None
-    return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+    return found.written(".1%")
 
 
 def main() -> None:

@@ -52,6 +52,11 @@ def prompts(tmp_path: Path) -> str:
 
 
 def options(target: str, prompts: str, output: Path | str) -> tuple[str, ...]:
+    return (*untested(target, prompts, output), "--law-samples", "8")
+
+
+def untested(target: str, prompts: str, output: Path | str) -> tuple[str, ...]:
+    """Options of runs that test no distribution."""
     shared = (
         "--model",
         target,
@@ -62,7 +67,7 @@ def options(target: str, prompts: str, output: Path | str) -> tuple[str, ...]:
         "--prompts",
         prompts,
     )
-    return (*shared, "--output", str(output), "--law-samples", "8")
+    return (*shared, "--output", str(output))
 
 
 def test_spec_bench(target: str, prompts: str, tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_rsd_and_what_it_costs_less(target: str, draft: str, prompts: str, tmp_p
         "bench",
         "rsd",
         *chosen,
-        *options(target, prompts, thrifty),
+        *untested(target, prompts, thrifty),
         "--thrifty",
         "--temperature",
         "1,0",
@@ -163,7 +168,7 @@ def test_rsd_and_what_it_costs_less(target: str, draft: str, prompts: str, tmp_p
             assert record.stats["target_runs"] == here[record.key].stats["target_runs"]
         else:
             assert record.identical_to_plain is True
-    more = (*chosen, *options(target, prompts, thrifty), "--thrifty", "--temperature", "1,0")
+    more = (*chosen, *untested(target, prompts, thrifty), "--thrifty", "--temperature", "1,0")
     before = len(read_records(thrifty))
     assert (
         run("bench", "rsd", *(word.replace("rsd-s,", "rsd-s,spectr,") for word in more)).exit_code
@@ -181,7 +186,7 @@ def test_what_is_best_is_timed_on_other_prompts(
     sizes = ("--lengths", "2,3", "--budgets", "6")
     chosen = ("--draft-model", draft, "--methods", "rsd-s,speculative", *sizes)
     two = ("--category", "second")
-    result = run("bench", "rsd", *chosen, *options(target, prompts, grid), *two, "--thrifty")
+    result = run("bench", "rsd", *chosen, *untested(target, prompts, grid), *two, "--thrifty")
     assert result.exit_code == 0, result.output
     result = run(
         *("bench", "rsd", *chosen, *options(target, prompts, timed)),
@@ -193,13 +198,60 @@ def test_what_is_best_is_timed_on_other_prompts(
     kept = {(record.method, record.at.split()[0], record.cell) for record in records}
     assert len(kept) == 5  # plain, and of both methods one length and one shape
     assert all(record.stats["tokens_per_second"] for record in records)
+    other = tmp_path / "other.jsonl"
+    lines = [{"id": "b", "prompt": "another"}, {"id": "d", "prompt": "abcabcabc"}]
+    other.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = run(
+        *("bench", "rsd", *chosen, *options(target, str(other), tmp_path / "other")),
+        *("--timed-from", str(grid), "--bound-prompts", "0"),
+    )
+    assert result.exit_code == 0, result.output
+    # its b is another text than the b that chose, and its d the same
+    assert {record.prompt for record in read_records(tmp_path / "other")} == {"b"}
     for wrong, words in (
         ((*chosen, "--thrifty"), "--thrifty times nothing"),
         (("--draft-model", target, "--methods", "rsd-s"), "holds records of .*, not of"),
         ((*chosen, "--temperature", "0.5"), "has no records of these methods"),
     ):
-        given = ("--timed-from", str(grid), *options(target, prompts, tmp_path / "no"))
+        given = ("--timed-from", str(grid), *untested(target, prompts, tmp_path / "no"))
         assert re.search(words, refused("bench", "rsd", *wrong, *given))
+
+
+def test_tests_that_a_run_does_not_make_are_refused(
+    target: str, draft: str, prompts: str, tmp_path: Path
+) -> None:
+    given = untested(target, prompts, tmp_path / "out")
+    thrifty = ("rsd", "--draft-model", draft, "--thrifty", *given)
+    for command in (("load", *given), thrifty):
+        for name in ("--law-prompts", "--law-samples", "--bound-prompts", "--bound-tokens"):
+            assert f"leave {name} out" in refused("bench", *command, name, "2")
+
+
+def test_proofs_count_the_prompts_that_fit_and_share_no_seed(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = []
+
+    def noted(*arguments: Any, **named: Any) -> None:
+        seeds.append((arguments[-1], arguments[-2]))
+
+    monkeypatch.setattr("draftwood_bench.run.measure.distribution_test", noted)
+    lines = [{"id": "long", "prompt": "abc" * 30}, {"id": "a", "prompt": "hello"}]
+    lines += [{"id": "b", "prompt": "abcabcabc"}, {"id": "c", "prompt": "number"}]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    output = tmp_path / "out"
+    given = ("--methods", "auto,recycling,stand", "--temperature", "0,1")
+    given += ("--max-prompt-tokens", "40", "--bound-prompts", "2", "--bound-tokens", "20")
+    tested = ("--law-samples", "2000", "--law-prompts", "2")
+    shared = untested(target, str(prompts), output)
+    assert run("bench", "spec-bench", *given, *shared, *tested).exit_code == 0
+    (first, samples), (second, _) = seeds  # of two prompts
+    assert samples == 2000
+    assert second - first >= 2000
+    bound = {each.prompt for each in read_records(output) if "bounded_runs" in each.stats}
+    assert bound
+    assert bound <= {"a", "b"}
 
 
 def test_axes_and_load(target: str, draft: str, prompts: str, tmp_path: Path) -> None:
@@ -209,7 +261,7 @@ def test_axes_and_load(target: str, draft: str, prompts: str, tmp_path: Path) ->
     assert "rsd-s + traversal" in result.stdout
     assert "T = 1: speed" in result.stdout  # where verifiers differ
     chosen = ("--methods", "lookup", "--batches", "2", "--rates", "1000")
-    result = run("bench", "load", *chosen, *options(target, prompts, tmp_path / "load"), "--json")
+    result = run("bench", "load", *chosen, *untested(target, prompts, tmp_path / "load"), "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)["summaries"]
     shown = run("bench", "show", str(tmp_path / "load")).stdout

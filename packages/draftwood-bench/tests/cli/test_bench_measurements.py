@@ -146,9 +146,10 @@ def test_a_measurement_that_was_cut_short_goes_on(target: str, text: str, tmp_pa
         assert file.read_bytes().startswith(b"".join(lines[:half]))
         assert len(read_records(output)) == len(lines)
         assert len(read_run(output).resumed) == 1
-        before = file.read_bytes()
+        before, starts = file.read_bytes(), read_run(output).resumed
         assert run(*command(output)).exit_code == 0  # nothing is left to do
         assert file.read_bytes() == before
+        assert read_run(output).resumed == starts
 
 
 @pytest.mark.proof
@@ -288,4 +289,5 @@ def test_what_is_no_gguf_file_is_refused_before_anything_is_written(
     given = ("bench", "gguf", "--systems", "draftwood", "--model", target)
     words = refused(*given, "--output", str(tmp_path / "run"))
     assert "is no single GGUF file" in words
+    assert "--device" in refused(*given, "--output", str(tmp_path / "run"), "--device", "cpu")
     assert not (tmp_path / "run" / "run.json").exists()

@@ -17,6 +17,9 @@ def planned(*arguments: str) -> dict:
     return json.loads(result.stdout)
 
 
+FOR_NO_DRAFT_MODEL = ("--hardware", "h100", "--source", "head", "--draft-parameters", "1B")
+
+
 def test_the_table_ends_with_what_to_do() -> None:
     result = run("plan", "--parameters", "7B", "--hardware", "a100-80g", *FAST)
     assert result.exit_code == 0, result.output
@@ -99,6 +102,7 @@ def test_the_size_of_a_quantised_file_needs_no_floats(monkeypatch) -> None:
         (("--hardware", "h100", "--parameters", "7B", "--source", "oracle=1"), "copying, head"),
         (("--hardware", "h100", "--parameters", "7B", "--source", "head=0.6,nan"), "at most 1"),
         (("--hardware", "h100", "--parameters", "7B", "--engine", "steam"), "graphs"),
+        (("--parameters", "7B", *FOR_NO_DRAFT_MODEL), "add --source model"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(arguments, cure) -> None:

@@ -1,16 +1,18 @@
 """`draftwood bench`: measure methods by a protocol, and show the tables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.groups import OpenGroup
 from draftwood_bench.cli.measurements import cost, gguf, overhead, quality
 from draftwood_bench.cli.options import (
+    PROOF,
     SETTINGS,
     methods_option,
     peers_option,
@@ -22,6 +24,7 @@ from draftwood_bench.cli.show import show, tell, told_progress, typed
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
     from draftwood_bench.plan.protocols import Protocol, Rsd, Settings
+    from draftwood_bench.records.files import RunInfo
 
 BUDGETS = "6,10,14,21,30"
 PROTOCOLS = "draftwood.protocols"
@@ -136,6 +139,8 @@ def rsd(
     _check(methods, given)
     if thrifty and timed_from is not None:
         raise ValueError("--thrifty times nothing; leave it out beside --timed-from")
+    if thrifty:
+        _refuse_proof(context, "rsd with --thrifty")
     from draftwood_bench.plan.protocols import Rsd
 
     head = given["names"].opened().drafts.head
@@ -175,9 +180,24 @@ def _timed_from(folder: Path, whole: "Rsd", names: "ModelNames") -> "Rsd":
     chosen = worth_timing(here, before.draft_ratio)
     if not chosen:
         raise ValueError(f"{folder} has no records of these methods, sizes and temperatures")
-    seen = tuple(dict.fromkeys(record.prompt for record in records))
-    settings = replace(whole.settings, leave_out=seen)
+    seen = dict.fromkeys(record.prompt for record in records)
+    settings = replace(whole.settings, leave_out=_asked_before(before, seen, whole.settings))
     return replace(whole, chosen=tuple(chosen), settings=settings)
+
+
+def _asked_before(before: "RunInfo", seen: Iterable[str], settings: "Settings") -> tuple[str, ...]:
+    """Ids of prompts whose texts a run has asked, in the order of its own ids, ``seen``."""
+    from draftwood_bench.plan.prompts import load_prompts
+    from draftwood_bench.plan.protocols import from_json
+
+    known = from_json(before.options).settings
+    chosen = (known.per_category, known.categories, known.limit, known.leave_out)
+    there = {prompt.id: prompt for prompt in load_prompts(known.prompts, *chosen).prompts}
+    ids: dict[tuple, list[str]] = {}
+    for prompt in load_prompts(settings.prompts).prompts:
+        ids.setdefault((prompt.before, prompt.turns), []).append(prompt.id)
+    asked = [there[id] for id in seen if id in there]
+    return tuple(id for prompt in asked for id in ids.get((prompt.before, prompt.turns), ()))
 
 
 @bench.command(short_help="Another drafter, shape or verifier, everything else as it was.")
@@ -251,6 +271,7 @@ def load(
 ) -> None:
     """Throughput and waiting times with many requests at once, in batches or arriving at random."""
     _check(methods, given, tree)
+    _refuse_proof(context, "load")
     from draftwood_bench.plan.protocols import Load
 
     _run(context, lambda settings: Load(methods, batches, rates, most, settings, tree), given)
@@ -268,6 +289,16 @@ def _check(methods: Sequence[str], given: dict[str, Any], tree: str | None = Non
     known.require_tree(compared or found, tree, given["names"].drafts.levels)
     given["names"].require()
     load_prompts(given["prompts"], given["per_category"], given["categories"], given["limit"])
+
+
+def _refuse_proof(context: click.Context, name: str) -> None:
+    """Refuse options of tests that a run does not make."""
+    for option in PROOF:
+        if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            raise ValueError(
+                f"{name} tests no distribution and computes no bound; leave"
+                f" --{option.replace('_', '-')} out"
+            )
 
 
 def _run(context: click.Context, make: Callable[[Any], "Protocol"], given: dict[str, Any]) -> None:

@@ -30,22 +30,21 @@ def _known(
     return value
 
 
+models_option = click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=(options.DEFAULT_MODEL,),
+    show_default=True,
+    callback=_known,
+    help="A built-in name, a folder, a GGUF file or a Hugging Face id; repeatable.",
+)
+
+
 def models_options(command: options.Command) -> options.Command:
-    """Add the options that choose weights; several models share one table."""
-    for option in (
-        click.option("--device", help="For instance cuda.  [default: the first GPU, else the CPU]"),
-        click.option(
-            "--model",
-            "models",
-            multiple=True,
-            default=(options.DEFAULT_MODEL,),
-            show_default=True,
-            callback=_known,
-            help="A built-in name, a folder, a GGUF file or a Hugging Face id; repeatable.",
-        ),
-    ):
-        command = option(command)
-    return command
+    """Add the options that choose weights, of which several share one table, and a device."""
+    device = "For instance cuda.  [default: the first GPU, else the CPU]"
+    return models_option(click.option("--device", help=device)(command))
 
 
 @click.command(short_help="Time per step outside forward passes.")
@@ -224,7 +223,7 @@ def quality(
 @click.option(
     "--rounds", type=COUNT, default=3, show_default=True, help="Of which the median counts."
 )
-@models_options
+@models_option
 @measurement_options
 @click.pass_context
 def gguf(

@@ -9,6 +9,7 @@ import click
 from draftwood.cli import options
 
 COUNT, COUNT_OR_NONE = click.IntRange(min=1), click.IntRange(min=0)
+PROOF = ("law_prompts", "law_samples", "bound_prompts", "bound_tokens")
 SETTINGS = (
     *(
         "max_new_tokens",
@@ -20,7 +21,7 @@ SETTINGS = (
         "limit",
         "max_prompt_tokens",
     ),
-    *("law_prompts", "law_samples", "bound_prompts", "bound_tokens"),
+    *PROOF,
 )
 
 

@@ -127,12 +127,15 @@ def plan(
     from draftwood_bench.planner import Planner, Traffic
     from draftwood_bench.sizes import size_for
 
+    names = sources or ("copying", "head", "model")
+    if draft_parameters is not None and not any(each.startswith("model") for each in names):
+        raise ValueError("--draft-parameters are of a draft model; add --source model, or leave it")
     machine, size = _read(given)
     small = None
     if draft_parameters is not None:
         small = size_for(draft_parameters, size.bits)
     planner = Planner(machine, size, Traffic(texts, context))
-    chosen = [source_of(text, size, small) for text in sources or ("copying", "head", "model")]
+    chosen = [source_of(text, size, small) for text in names]
     found = planner.choices(chosen, max_draft_tokens, max_depth)
     if as_json:
         click.echo(json.dumps(as_record(planner, found)))

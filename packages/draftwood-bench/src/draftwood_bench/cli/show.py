@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,9 +179,17 @@ def _found(records: list["Record"], run: "RunInfo") -> dict[str, Any]:
     if run.protocol in MEASUREMENTS:
         return {"figures": figures(records)}
     return {
-        "summaries": [asdict(each) for each in summaries(records, run)],
-        "by_category": [asdict(each) for each in summaries(records, run, by_category=True)],
+        "summaries": [asdict(each, dict_factory=_bounded) for each in summaries(records, run)],
+        "by_category": [
+            asdict(each, dict_factory=_bounded)
+            for each in summaries(records, run, by_category=True)
+        ],
     }
+
+
+def _bounded(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields by name, None for a bound that is not there, since JSON has no infinite numbers."""
+    return {name: None if value in (-inf, inf) else value for name, value in fields}
 
 
 def _print_markdown(records: list["Record"], run: "RunInfo") -> None:

@@ -3,7 +3,8 @@
 Needs nothing but Python.
 
 An adapter is started with ``--weights PATH --threads N`` and options of its own. Its first line
-describes it: ``{"weights": "...", "weight_bytes": n, "versions": {...}}``. Then every request
+describes it: ``{"weights": "...", "weight_bytes": n, "versions": {...}}``, and may tell
+``"end_tokens": [...]``. Then every request
 ``{"prompt_ids": [...], "max_new_tokens": n, "mode": "plain" | "speculation", "ignore_eos": false}``
 gets one answer ``{"token_ids": [...], "prefill_seconds": s, "decode_seconds": s, "target_runs": n |
 null, "first_tokens": n}``, or ``{"error": "..."}``, which a bad line gets too.
@@ -115,12 +116,14 @@ class LoadedPeer:
         weights: how the weights are held.
         weight_bytes: of the weights that are read for every token.
         versions: of the packages that matter.
+        end_tokens: with which the model ends its text; None where the system does not tell.
     """
 
     answer: Callable[[PeerRequest], Reply]
     weights: str
     weight_bytes: int
     versions: dict[str, str]
+    end_tokens: list[int] | None = None
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -139,7 +142,8 @@ def serve(load: Callable[[], LoadedPeer]) -> None:
     except Exception as error:
         _send(channel, {"error": _told(error)})
         raise SystemExit(1) from error
-    _send(channel, {key: value for key, value in vars(loaded).items() if key != "answer"})
+    told = {key: value for key, value in vars(loaded).items() if value is not None}
+    _send(channel, {key: value for key, value in told.items() if key != "answer"})
     for line in sys.stdin:
         try:
             _send(channel, asdict(loaded.answer(PeerRequest.read(line))))

@@ -33,7 +33,8 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
 
     size = plain.model.weight_bytes if isinstance(plain.model, NativeModel) else 0
     held = "the GGUF's own blocks" if isinstance(plain.model, NativeModel) else "bfloat16"
-    return LoadedPeer(answer, held, size, {"draftwood": draftwood.__version__})
+    versions, ends = {"draftwood": draftwood.__version__}, sorted(plain.end_tokens)
+    return LoadedPeer(answer, held, size, versions, ends)
 
 
 def main() -> None:

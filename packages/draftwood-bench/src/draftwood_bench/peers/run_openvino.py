@@ -20,11 +20,16 @@ GRAPH = "openvino_model.xml"
 def load(arguments: argparse.Namespace) -> LoadedPeer:
     folder = converted(Path(arguments.weights), Path(arguments.folder), arguments.folder_of_values)
     options = {"INFERENCE_NUM_THREADS": arguments.threads, "PERFORMANCE_HINT": "LATENCY"}
+    plan = openvino_genai.SchedulerConfig()
+    # as of the others, no prompt is remembered, and each is read in one pass
+    plan.enable_prefix_caching, plan.max_num_batched_tokens = False, 2**31 - 1
 
     @cache  # a pipeline is made for one mode; the first request of a mode pays for it
     def pipeline(mode: str) -> openvino_genai.LLMPipeline:
         lookup = {"prompt_lookup": True} if mode == "speculation" else {}
-        return openvino_genai.LLMPipeline(str(folder), "CPU", **options, **lookup)
+        return openvino_genai.LLMPipeline(
+            str(folder), "CPU", scheduler_config=plan, **options, **lookup
+        )
 
     end = pipeline("plain").get_generation_config().eos_token_id
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 from protocol import LoadedPeer, PeerRequest, Reply, parser, serve
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 from weights import bytes_read_per_token
 
 
@@ -32,7 +32,12 @@ def load(arguments: argparse.Namespace) -> LoadedPeer:
     device = torch.device(arguments.device)
     model: Any = AutoModelForCausalLM.from_pretrained(arguments.weights, dtype=arguments.dtype)
     model = model.eval().to(device)
-    ends = model.generation_config.eos_token_id
+    told = model.generation_config
+    # nothing else of the folder's, such as a penalty of what was said, since draftwood takes none
+    model.generation_config = GenerationConfig(
+        eos_token_id=told.eos_token_id, pad_token_id=told.pad_token_id
+    )
+    ends = told.eos_token_id
 
     def answer(request: PeerRequest) -> Reply:
         model.generation_config.eos_token_id = None if request.ignore_eos else ends

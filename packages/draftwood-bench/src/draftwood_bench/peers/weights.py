@@ -1,7 +1,6 @@
 """Find the same weights for every peer: the GGUF file, and draftwood's folder of it."""
 
 import shutil
-from math import prod
 from pathlib import Path
 
 from gguf import GGUFReader
@@ -9,7 +8,7 @@ from gguf import GGUFReader
 from draftwood.loading import packages
 from draftwood.storage.atomic import publish
 from draftwood.storage.home import home
-from draftwood.storage.safetensors import read_header
+from draftwood_bench.records.matrices import matrix_sizes
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
@@ -53,14 +52,10 @@ def gguf_bytes_read_per_token(file: Path) -> int:
 def bytes_read_per_token(folder: Path, dtype: str) -> int:
     """Bytes of a model's weights in `dtype` that one token needs.
 
-    An embedding of its own is not read, only one row.
+    An embedding of its own is not read, only one row. 0 for a folder without safetensors.
     """
     if dtype not in BYTES:
         raise ValueError(
             f"the size of weights in {dtype!r} is not known; known are {', '.join(BYTES)}"
         )
-    header = read_header(folder / "model.safetensors")
-    shapes = {name: entry["shape"] for name, entry in header.items()}
-    if "lm_head.weight" in shapes:
-        shapes.pop("model.embed_tokens.weight")
-    return sum(prod(shape) for shape in shapes.values()) * BYTES[dtype]
+    return (matrix_sizes(folder) or 0) * BYTES[dtype]

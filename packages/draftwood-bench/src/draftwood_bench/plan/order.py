@@ -52,7 +52,8 @@ class MeasurementOrder:
         measurement: what is measured.
         models: weights to measure on, each as ``draftwood.load`` takes it.
         output: folder of the records.
-        device: None takes the default of ``draftwood.load``.
+        device: of the models; None takes the default of ``draftwood.load``. Overhead and systems
+            on one file are measured on the CPU whatever it is.
         threads: that PyTorch uses; None leaves it its own choice.
         command: as typed.
     """

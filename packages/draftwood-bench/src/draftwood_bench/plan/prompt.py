@@ -7,6 +7,15 @@ from typing import Any
 Message = dict[str, str]
 
 
+def number_of(text: str) -> float:
+    """The number that a text is, its thousands marked by commas or not.
+
+    Raises:
+        ValueError: for a text that is none.
+    """
+    return float(text.replace(",", ""))
+
+
 @dataclass(frozen=True)
 class Instruction:
     """Rule for an answer that a program can check (IFEval, arXiv 2311.07911).

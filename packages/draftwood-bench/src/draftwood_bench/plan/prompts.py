@@ -10,7 +10,7 @@ from typing import Any
 
 from draftwood.storage.data_sets import DataFile
 from draftwood_bench.plan.data_sets import DATA_SETS
-from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompt import Prompt, number_of
 
 BUILT_IN = "built-in"
 WIKITEXT = "wikitext2"
@@ -167,6 +167,13 @@ def _from_json(line: str, place: str, number: str) -> Prompt:
         None if fields.get(n) is None else str(fields[n])
         for n in ("reference", "answer", "next_word")
     )
+    try:
+        number_of("0" if answer is None else answer)
+    except ValueError:
+        raise ValueError(
+            f"{place}: its answer {answer!r:.40} is no number; give a text to compare with as"
+            " reference"
+        ) from None
     found = Prompt(str(id), str(category), tuple(turns), before, reference, answer)
     return replace(found, next_word=word)
 

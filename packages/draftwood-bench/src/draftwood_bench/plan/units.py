@@ -24,6 +24,7 @@ class Unit:
         prompts: prompts, each with its number in the set.
         temperature: 0 is greedy.
         round: from 0.
+        place: of the first prompt among those that fit, from 0.
     """
 
     kind: UnitKind
@@ -31,6 +32,7 @@ class Unit:
     prompts: tuple[tuple[int, Prompt], ...]
     temperature: float
     round: int
+    place: int = 0
 
     @property
     def keys(self) -> list[Key]:

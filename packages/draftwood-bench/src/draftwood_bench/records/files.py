@@ -55,8 +55,8 @@ class Record:
         text: of the answer; None likewise.
         stats: ``Stats.as_json()``; of a peer at least ``tokens`` and ``tokens_per_second``. Numbers
             that were not measured are missing or None.
-        seconds_end_to_end: of the whole request, prompt included; None where several requests
-            shared runs.
+        seconds_end_to_end: of the whole request, prompt included, under load from its arrival;
+            None where nothing was timed.
         identical_to_plain: whether a greedy text is plain decoding's; None where texts are drawn or
             nothing is known.
         divergence: where it is not: the fields of ``checking.Divergence``.
@@ -176,8 +176,16 @@ class RunInfo:
 
     @property
     def dirty(self) -> list[str]:
-        """The commits of its starts from which files of the checkout differed."""
-        commits = [self.commit, *(each.get("commit") for each in self.resumed)]
+        """The commits of its starts from which files of the checkout differed.
+
+        Starts before which as many records lay as before the next one measured nothing.
+        """
+        starts = [{"commit": self.commit, "records": 0}, *self.resumed]
+        commits = [
+            start.get("commit")
+            for start, later in zip(starts, [*starts[1:], {}], strict=True)
+            if "records" not in start or start["records"] != later.get("records")
+        ]
         return [
             commit
             for commit in dict.fromkeys(commits)

@@ -8,6 +8,7 @@ these are not independent.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf, isinf
 
 import numpy as np
 
@@ -23,7 +24,7 @@ FEWEST_PASSES = 20
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval, over so many prompts."""
+    """A number with its 95 % interval, over so many prompts; without bounds over one alone."""
 
     value: float
     low: float
@@ -31,7 +32,13 @@ class Estimate:
     prompts: int
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return self.written(".2f")
+
+    def written(self, shape: str) -> str:
+        """The number and its bounds in a format; the number alone where there is no bound."""
+        if isinf(self.high - self.low):
+            return f"{self.value:{shape}}"
+        return f"{self.value:{shape}} [{self.low:{shape}}, {self.high:{shape}}]"
 
 
 @dataclass(frozen=True)
@@ -184,8 +191,9 @@ RatioTerms = Callable[[Record], tuple[float, float] | None]
 def decoding(record: Record) -> tuple[float, float] | None:
     """Tokens after the first, and the seconds after the first.
 
-    These are what the request took beside the prompt's pass, as of every peer. Where nothing is
-    known of the request as a whole they are those of its steps alone.
+    These are what the request took beside the prompt's pass, as of every peer; under load, what it
+    took from its first token on. Where nothing is known of the request as a whole they are those of
+    its steps alone.
     """
     stats = record.stats
     tokens, speed = (
@@ -194,6 +202,8 @@ def decoding(record: Record) -> tuple[float, float] | None:
     )
     if tokens <= 0 or not speed:
         return None
+    if record.load:
+        return tokens, max(record.load["finished"] - record.load["first_token"], 1e-9)
     first = (stats.get("seconds") or {}).get("prefill")
     if record.seconds_end_to_end is None or first is None:
         return tokens, tokens / speed
@@ -373,6 +383,8 @@ def estimate_of(sums: np.ndarray, figure: Callable[[np.ndarray], np.ndarray]) ->
 
 
 def _with_interval(value: float, drawn: np.ndarray, count: int) -> Estimate:
+    if count < 2:  # nothing tells how far prompts lie apart
+        return Estimate(value, -inf, inf, count)
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Estimate(value, float(low), float(high), count)
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from draftwood.optional import install_command
@@ -190,10 +191,10 @@ def _line(
 
 
 def _reach(known: Sequence[Estimate]) -> list[list[float]]:
-    """Distances of intervals' ends below and above their values."""
+    """Distances of intervals' ends below and above their values; 0 where there is no bound."""
     # rounding may turn the sign of nothing
-    below = [max(0.0, each.value - each.low) for each in known]
-    return [below, [max(0.0, each.high - each.value) for each in known]]
+    reach = [(max(0.0, each.value - each.low), max(0.0, each.high - each.value)) for each in known]
+    return [[end if isfinite(end) else 0.0 for end in ends] for ends in zip(*reach, strict=True)]
 
 
 class _Plot:

@@ -60,7 +60,7 @@ def _speeds(name: str, measured: MeasuredRun) -> Iterator[methods.MeasuredSpeed]
             gain, whole = each.speed_up, each.speed_up_end_to_end
             if each.method != name or each.at != DEFAULT or is_refused(each):
                 continue
-            if gain is None or whole is None:
+            if gain is None or whole is None or gain.prompts < 2:
                 continue
             yield methods.MeasuredSpeed(
                 temperature=temperature,

@@ -52,7 +52,7 @@ def beside_plain(records: Sequence[Record], method: str, name: str) -> Estimate 
 
 def signed(found: Estimate) -> str:
     """A difference with its interval, each with its sign."""
-    return f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+    return found.written("+.2f")
 
 
 def _mean(records: Sequence[Record], method: str, name: str) -> Estimate | None:

@@ -22,7 +22,8 @@ class Table:
     def markdown(self) -> str:
         """The table without its title."""
         lines = [self.head, ("---",) * len(self.head), *self.rows]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+        return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
     def rich(self) -> "Drawn":
         """The table for a terminal, without its title."""

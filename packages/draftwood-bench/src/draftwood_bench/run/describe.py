@@ -6,7 +6,6 @@ import subprocess
 from datetime import datetime, timezone
 from hashlib import sha256
 from importlib import metadata
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from draftwood_bench.plan.prompts import PromptSet
 from draftwood_bench.plan.protocols import Protocol, as_json, timed
 from draftwood_bench.records.files import RunInfo
 from draftwood_bench.records.machine import bandwidth, processor
+from draftwood_bench.records.matrices import matrix_sizes
 from draftwood_bench.run.workbench import Workbench
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -143,10 +143,12 @@ def commit(folder: Path = Path(__file__).parent) -> str | None:
     """Commit of the checkout that holds a folder, marked if files differ from it.
 
     Records do not count: they grow while they are measured, and change nothing of it. None outside
-    of a checkout.
+    of a checkout, and where it holds none of the folder's files, such as those of an environment.
     """
     places = (":(top)", f":(top,exclude){RECORDS_OF_PAGES}")
     try:
+        if not _git(folder, "ls-files", "."):
+            return None
         found = _git(folder, "rev-parse", "--short=9", "HEAD")
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *places)
     except OSError:
@@ -173,19 +175,6 @@ def versions() -> dict[str, str]:
 def digest(prompts: PromptSet) -> str:
     """Digest of a set of prompts."""
     return sha256(repr(prompts.prompts).encode()).hexdigest()[:16]
-
-
-def matrix_sizes(folder: Path) -> int | None:
-    """Count the weights that one token needs.
-
-    Of an embedding that is no output layer too, only a row is read. None for a folder without
-    safetensors.
-    """
-    known = WeightsFolder(folder).shapes
-    shapes = {name.removesuffix(".weight"): shape for name, shape in known.items()}
-    if "lm_head" in shapes:
-        shapes.pop("model.embed_tokens", None)
-    return sum(prod(shape) for shape in shapes.values()) or None
 
 
 def size_ratio(draft_model: str, model: str, dtype: str | None = None) -> float | None:

@@ -100,12 +100,14 @@ def _judged(
     settings, greedy = bench.settings, unit.temperature == 0.0
     stats, first = answer.stats.as_json(), turn == 0 and unit.round == 0
     drafts = cell.method != PLAIN
-    if first and drafts and number < settings.bound_prompts:
+    if first and drafts and unit.place < settings.bound_prompts:
         stats |= bench.bound(cell, tokens, unit.temperature, unit.seed(settings.seed, number))
     law = None
-    if first and drafts and not greedy and number < settings.law_prompts and cell.rule != Match():
+    tested = drafts and not greedy and cell.rule != Match()
+    if first and tested and unit.place < settings.law_prompts:
         method, sampling = bench.using(cell).method, Sampling(unit.temperature)
-        seed = 1_000 * (1 + unit.seed(settings.seed, number))
+        # each sample has a seed of its own, which no other prompt's has
+        seed = max(1_000, settings.law_samples) * (1 + unit.seed(settings.seed, number))
         args = (
             bench.plain.model,
             method,
@@ -115,8 +117,8 @@ def _judged(
             settings.law_samples,
             seed,
         )
-        tested = distribution_test(*args, exact=settings.exact)
-        law = None if tested is None else asdict(tested)
+        found = distribution_test(*args, exact=settings.exact)
+        law = None if found is None else asdict(found)
     return {
         "token_ids": answer.token_ids,
         "text": answer.text,

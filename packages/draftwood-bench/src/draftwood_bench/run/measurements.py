@@ -18,10 +18,10 @@ from draftwood_bench.plan.measurements import Overhead, SameFile, VerifyCost
 from draftwood_bench.plan.order import MeasurementOrder, Progress
 from draftwood_bench.plan.prompts import load_text
 from draftwood_bench.plan.protocols import as_json
-from draftwood_bench.records.files import Record, RunInfo, read_run, writing
+from draftwood_bench.records.files import Record, RunInfo, writing
 from draftwood_bench.run import format_quality, overhead, same_file, verify_cost
 from draftwood_bench.run.describe import here
-from draftwood_bench.run.resume import Start, begin_or_go_on, machine_of
+from draftwood_bench.run.resume import Start, begin_or_go_on, finish, machine_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def run_measurement(order: MeasurementOrder, progress: Progress | None = None) -
     progress = progress or Progress()
     if order.threads is not None:
         torch.set_num_threads(order.threads)
-    work, device = work_of(order), device_of(order.device)
+    work, device = work_of(order), _device(order)
     with writing(order.output) as writer:
         left = [
             [record for record in piece.records if record.key not in writer.done]
@@ -88,7 +88,7 @@ def run_measurement(order: MeasurementOrder, progress: Progress | None = None) -
                     ]
                 )
                 progress.advance()
-    return read_run(order.output)
+        return finish(order.output, writer)
 
 
 def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
@@ -138,6 +138,12 @@ def work_of(order: MeasurementOrder, text: str | None = None) -> Work:
         for number in range(asked.windows)
     ]
     return Work(pieces, names, prompts=format_quality.described(asked, text))
+
+
+def _device(order: MeasurementOrder) -> Any:
+    """Device that is measured; prepared models and systems on one file run on the CPU alone."""
+    on_cpu = isinstance(order.measurement, Overhead | SameFile)
+    return torch.device("cpu") if on_cpu else device_of(order.device)
 
 
 def _start(order: MeasurementOrder, work: Work, device: Any) -> Start:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from draftwood.models.model import Model
-from draftwood_bench.plan.prompt import Prompt
+from draftwood_bench.plan.prompt import Prompt, number_of
 from draftwood_bench.run.instructions import follows
 from draftwood_bench.run.tested_code import passes
 
@@ -65,7 +65,10 @@ def score(prompt: Prompt, text: str) -> dict | None:
     None for a prompt that has none of these.
     """
     if prompt.answer is not None:
-        return {"name": "right number", "value": float(last_number(text) == float(prompt.answer))}
+        return {
+            "name": "right number",
+            "value": float(last_number(text) == number_of(prompt.answer)),
+        }
     if prompt.next_word is not None:
         right = first_word(text).casefold() == prompt.next_word.casefold()
         return {"name": "right word", "value": float(right)}

@@ -105,6 +105,15 @@ def begin_or_go_on(start: Start, writer: Writer) -> RunInfo:
     return info
 
 
+def finish(output: Path, writer: Writer) -> RunInfo:
+    """The run as its folder tells it, without the note of a later start that measured nothing."""
+    info = read_run(output)
+    if info.resumed and len(writer.records) == writer.lines:
+        info = replace(info, resumed=info.resumed[:-1])
+        write_run(output, info)
+    return info
+
+
 def _begin(start: Start) -> RunInfo:
     info = start.describe()
     write_run(start.output, info)

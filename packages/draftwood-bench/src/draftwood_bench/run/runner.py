@@ -17,10 +17,10 @@ from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.plan.prompts import PromptSet, load_prompts
 from draftwood_bench.plan.protocols import Load, Protocol, timed
 from draftwood_bench.plan.units import Key, PeerSystem, Unit, UnitKind
-from draftwood_bench.records.files import TREE, Record, RunInfo, read_run, writing
+from draftwood_bench.records.files import TREE, Record, RunInfo, writing
 from draftwood_bench.run.measure import measure
 from draftwood_bench.run.peers import asked, missed, named_peers, under_way
-from draftwood_bench.run.resume import begin_or_go_on, start_of
+from draftwood_bench.run.resume import begin_or_go_on, finish, start_of
 from draftwood_bench.run.trees import write_trees
 from draftwood_bench.run.workbench import Workbench
 
@@ -73,7 +73,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         ):
             tokens = bench.encode(fitting.prompts[0])
             write_trees(bench, cells, tokens, settings.temperatures[0], order.output)
-        return read_run(order.output)
+        return finish(order.output, writer)
 
 
 def units_of(protocol: Protocol, prompts: Sequence[tuple[int, Prompt]]) -> Iterator[Unit]:
@@ -87,9 +87,10 @@ def units_of(protocol: Protocol, prompts: Sequence[tuple[int, Prompt]]) -> Itera
             continue
         kind: UnitKind = "turns" if timed(protocol) else "thrifty"
         # what is not timed may be stopped anywhere, and then holds as many prompts of each category
-        for prompt in prompts if kind == "turns" else by_turns(prompts):
+        ordered = prompts if kind == "turns" else by_turns(prompts)
+        for place, prompt in enumerate(ordered):
             for temperature in settings.temperatures:
-                yield Unit(kind, cells, (prompt,), temperature, turn)
+                yield Unit(kind, cells, (prompt,), temperature, turn, place)
 
 
 def _parted(units: Sequence[Unit], done: set[Key]) -> tuple[list[Unit], list[Unit]]:

@@ -6,7 +6,7 @@ another is measured.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -24,6 +24,7 @@ from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.blank import blank
 
+OWN = "draftwood"
 START_TOKENS = 16  # of the prompt whose first token a cold start waits for
 
 
@@ -107,8 +108,8 @@ class Systems:
                     for pair, (tokens, seconds) in rates.items():
                         speeds[pair].append(tokens / seconds)
             memory = {name: _peak_bytes(adapter.process.pid) for name, adapter in adapters.items()}
-            held = {name: adapter.description["weights"] for name, adapter in adapters.items()}
-        plain = texts.get(("draftwood", "plain"))
+            told = {name: adapter.description for name, adapter in adapters.items()}
+        plain, ends = texts.get((OWN, "plain")), told.get(OWN, {}).get("end_tokens", ())
         return [
             {
                 "tokens_per_second": round(median(speeds[pair]), 1),
@@ -117,10 +118,12 @@ class Systems:
                 "prompt_tokens_per_second": round(median(reading[pair]), 1),
                 "first_token_seconds": starts[pair[0]],
                 "memory_bytes": memory[pair[0]],
-                "weights": held[pair[0]],
+                "weights": told[pair[0]]["weights"],
                 "same_texts": None
                 if plain is None
-                else sum(own == other for own, other in zip(texts[pair], plain, strict=True)),
+                else sum(
+                    agree(own, other, ends) for own, other in zip(texts[pair], plain, strict=True)
+                ),
                 "texts": len(texts[pair]),
             }
             for pair in pairs
@@ -173,6 +176,15 @@ class Systems:
             return adapter.ask(request)
         except AdapterError as error:
             raise self._unable(name, error) from error
+
+
+def agree(text: Sequence[int], plain: Sequence[int], ends: Collection[int]) -> bool:
+    """True if a text is plain decoding's up to the first of its tokens that ends a text.
+
+    What is asked to go on after it may not write that token, as llama.cpp, or may, as draftwood.
+    """
+    end = next((place for place, token in enumerate(plain) if token in ends), None)
+    return text[:end] == plain[:end]
 
 
 def _peak_bytes(group: int) -> int:
