@@ -77,7 +77,7 @@ def _by_context(model: str, own: Sequence[Found]) -> Table:
     cached = [path for path in paths if any("cache_bytes" in e for e in own if e["method"] == path)]
     columns = [(path, n) for n in nodes for path in paths]
     head = ("context", *(f"{path}: {n} node{'s' if n > 1 else ''}" for path, n in columns))
-    head += tuple(f"{path}: cache, MB" for path in cached)
+    head += tuple(f"{path}: cache's room, MB" for path in cached)
     rows = []
     for context in _values(own, "prompt_tokens"):
         times = (f"{known[context, path, n]['milliseconds']:.1f}" for path, n in columns)
