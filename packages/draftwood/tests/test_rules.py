@@ -63,7 +63,7 @@ def test_each_position_follows_the_rules_in_its_own_context() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "told"),
     [
-        ({"nosuch": 1.0}, ValueError, "no rule 'nosuch'; there are: ban, shift, other, absent"),
+        ({"nosuch": 1.0}, ValueError, "no rule 'nosuch'; the rules are ban, shift, other, absent"),
         ({"ban": -1.0}, ValueError, r"rules\['ban'\] must be a finite number >= 0, got -1.0"),
         ({"ban": float("inf")}, ValueError, "finite"),
         ({"ban": float("nan")}, ValueError, "finite"),

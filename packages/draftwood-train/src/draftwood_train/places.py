@@ -1,7 +1,7 @@
 """Places that trainings write their models and checkpoints to."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from draftwood.storage.atomic import hold
@@ -35,16 +35,23 @@ def require_output(
 def alone_in(folder: Path) -> Iterator[None]:
     """Keep other trainings from a folder of checkpoints, which is made where it is missing.
 
+    A folder that was made for nothing is removed.
+
     Raises:
         OSError: where another training goes on there, or the disk refuses.
     """
     taken = OSError(f"another process trains in {folder}; wait for it, or name another output")
+    is_new = not folder.exists()
     with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = hold(folder / LOCK, taken)
     try:
         yield
     finally:
+        if is_new and [each.name for each in folder.iterdir()] == [LOCK]:
+            with suppress(OSError):
+                (folder / LOCK).unlink()
+                folder.rmdir()
         lock.release()
 
 

@@ -97,7 +97,7 @@ def text_rule(name: str) -> TextRule:
     entries = entry_points(GROUP)
     found = [entry for entry in entries if entry.name == name]
     if not found:
-        known = f"there are: {', '.join(rule_names())}"
+        known = f"the rules are {', '.join(rule_names())}"
         cure = f"rules come with packages: {install_command('draftwood-choices')}"
         raise ValueError(f"there is no rule {name!r}; {known if entries else cure}")
     if len(found) > 1:
