@@ -48,8 +48,8 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if is_new and [each.name for each in folder.iterdir()] == [LOCK]:
-            with suppress(OSError):
+        with suppress(OSError):
+            if is_new and [each.name for each in folder.iterdir()] == [LOCK]:
                 (folder / LOCK).unlink()
                 folder.rmdir()
         lock.release()
