@@ -24,7 +24,7 @@ from draftwood_serve.schemas.responses import (
     TextPart,
 )
 from draftwood_serve.schemas.sampling import read_options
-from draftwood_serve.tool_requests import read_tools
+from draftwood_serve.tool_requests import read_choice, read_functions
 
 COMPLETION_TOKENS = 16  # OpenAI's own default
 ANY_OBJECT = {"type": "object"}
@@ -150,8 +150,8 @@ def constraints_of(
     Raises:
         ApiError: naming the field at fault.
     """
-    read, _ = blaming_the_request(lambda: read_tools(tools), "tools")
-    _, choice = blaming_the_request(lambda: read_tools(tools, chosen, parallel), "tool_choice")
+    read = blaming_the_request(lambda: read_functions(tools), "tools")
+    choice = blaming_the_request(lambda: read_choice(chosen, read, parallel), "tool_choice")
     if schema is not None and read and choice.mode != "none":
         raise bad_request(
             "an answer calls tools or has a JSON format, not both; leave out tools or"

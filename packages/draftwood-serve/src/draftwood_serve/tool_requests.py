@@ -15,6 +15,16 @@ def read_tools(
     """Tools and choice from a request in OpenAI's form, of the chat or the responses API.
 
     Raises:
+        ValueError: as ``read_functions`` and ``read_choice``.
+    """
+    found = read_functions(tools)
+    return found, read_choice(tool_choice, found, parallel_tool_calls)
+
+
+def read_functions(tools: object) -> list[Tool]:
+    """The tools of a request; None for none.
+
+    Raises:
         ValueError: for a malformed list, naming the place.
     """
     if tools is None:
@@ -27,8 +37,7 @@ def read_tools(
     names = [tool.name for tool in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"tools must have different names, got {', '.join(twice)} twice")
-    parallel = True if parallel_tool_calls is None else bool(parallel_tool_calls)
-    return found, _choice(tool_choice, names, parallel)
+    return found
 
 
 def _tool(given: object, place: str) -> Tool:
@@ -54,7 +63,16 @@ def _tool(given: object, place: str) -> Tool:
     return replace(plain, parameters=parameters)
 
 
-def _choice(given: object, names: Sequence[str], parallel: bool) -> ToolChoice:
+def read_choice(
+    given: object, tools: Sequence[Tool], parallel_tool_calls: bool | None = None
+) -> ToolChoice:
+    """The choice among tools; None for what a request means without one.
+
+    Raises:
+        ValueError: for a malformed choice, and one that the tools do not allow.
+    """
+    names = [tool.name for tool in tools]
+    parallel = True if parallel_tool_calls is None else bool(parallel_tool_calls)
     if given is None:
         return ToolChoice("auto" if names else "none", parallel=parallel)
     if given in ("auto", "none"):
