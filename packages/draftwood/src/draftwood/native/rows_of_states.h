@@ -90,14 +90,9 @@ inline float* row_of_floats(int width) {
     return row.data();
 }
 
-// Inputs [first, last) of a row, the first of them at the beginning of a group.
-inline void encode(Rows& rows, int row, const float* values, int first, int last) {
-    for (int from = first; from < last; from += GROUP)
-        rows.encode(row, from, values + from, std::min(GROUP, last - from));
-}
-
 inline void encode(Rows& rows, int row, const float* values, int width) {
-    encode(rows, row, values, 0, width);
+    for (int from = 0; from < width; from += GROUP)
+        rows.encode(row, from, values + from, std::min(GROUP, width - from));
 }
 
 // Rows or inputs, the last one excluded.
