@@ -18,6 +18,7 @@ from draftwood.models.verified import PredictedText
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.sources import NGrams, Suffix
+from draftwood.sources.acceptance import RESTING, Resting
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
@@ -152,6 +153,20 @@ def test_the_same_trees_from_the_library_and_from_python(
     assert _trees(whole) == _trees(alone())
     for one, other in zip(whole, together, strict=True):  # in company trees are smaller
         assert [t for step in one for t in step.tokens] == [t for s in other for t in s.tokens]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("resting", [None, RESTING], ids=["alone", "shared"])
+def test_a_head_is_asked_below_the_root(
+    resting: Resting | None, temperature: float, target: NativeModel, trained: TrainedHead
+) -> None:
+    """Texts may share what it was worth, and may not."""
+    head = TrainedHeadSource.of(trained, target)
+    head = replace(head, seconds=(1e-6, 1e-6), is_timed=False, resting=resting)
+    method = replace(auto(target, None), drafter=MultiSource((head,), BUDGET))
+    steps = steps_of(target, method, temperature, [PROMPTS[0]])[0]
+    trees = [step.tree for step in steps if step.tree is not None]
+    assert max(tree.depth for tree in trees) >= 3
 
 
 def _trees(requests: list[list[Step]]) -> list[tuple[object, ...]]:

@@ -100,7 +100,7 @@ class AskingGains:
             return True
         before = max(0.0, chance * best - price)
         after = max(0.0, chance * (best + self.gain(deep, best)) - price)
-        return self.prior.reach * (after - before) > rate * seconds
+        return self.prior.reach[deep] * (after - before) > rate * seconds
 
 
 def bucket_of(mean: float) -> int:
@@ -108,14 +108,16 @@ def bucket_of(mean: float) -> int:
     return BUCKET_OF[min(STEPS - 1, int(mean * STEPS))]
 
 
-def coupled(mixed: Mapping[int, float], noise: Noise) -> dict[int, float]:
+def coupled(mixed: Mapping[int, float], noise: Noise, sharpness: float) -> dict[int, float]:
     """Compute each token's share of all race scores: its probability over its exponential number.
 
     The token of the largest score is drawn, so where the probabilities are the target's own the
     largest share is right. All that is not expected has the score of one token that holds what is
-    left of the probability.
+    left of the probability. Probabilities are sharpened, and keep their sum.
     """
-    times = noise(list(mixed))
+    times, powers = noise(list(mixed)), [mean**sharpness for mean in mixed.values()]
+    scale = sum(mixed.values()) / (sum(powers) or 1.0)
+    mixed = {token: power * scale for token, power in zip(mixed, powers, strict=True)}
     race_score = {
         token: mean / max(time, LEAST_NOISE)
         for (token, mean), time in zip(mixed.items(), times, strict=True)
@@ -156,7 +158,9 @@ class Estimates:
             for token, probability in guesses.items():
                 mixed[token] = mixed.get(token, 0.0) + weight * probability
         values, floor = self.values[table], self.config.floor
-        means = mixed if noise is None or not mixed else coupled(mixed, noise)
+        means = (
+            mixed if noise is None or not mixed else coupled(mixed, noise, self.config.sharpness)
+        )
         means = {token: mean for token, mean in means.items() if mean > floor}
         return Prediction(
             weighed,

@@ -41,7 +41,7 @@ class CMergingSettings(Structure):
         *((name, POINTER(c_double)) for name in ("asking_gain", "asking_reach")),
         *((name, c_int32) for name in ("buckets", "steps")),
         *((name, c_double) for name in ("rate", "strength", "decay", "floor")),
-        *((name, c_double) for name in ("least_noise", "likeliest_child")),
+        *((name, c_double) for name in ("least_noise", "sharpness", "likeliest_child")),
         *((f"asking_{name}", c_double) for name in ("strength", "decay")),
         *((name, c_int32) for name in ("asking_trial", "slow")),
     )

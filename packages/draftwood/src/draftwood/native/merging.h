@@ -2,6 +2,7 @@
 // references of the tests, merger.py and estimates.py, do the same in Python.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <queue>
 
@@ -50,10 +51,11 @@ inline bool holds(const TokenProbs& estimates, int32_t token, double least) {
 struct MergingSettings {
     const double* before_evidence;  // [2 + 2 slow][buckets]
     const int32_t* bucket_of;  // of each of `steps` equal parts of 0..1
-    const double *asking_gain, *asking_reach;  // [slow]; see SlowPrior of acceptance.py
+    const double *asking_gain, *asking_reach;  // [slow] and [slow 2]; see SlowPrior of acceptance.py
     int32_t buckets, steps;
     double rate, strength, decay, floor;
     double least_noise;  // smaller exponential numbers count as this
+    double sharpness;        // of what is expected of a draw
     double likeliest_child;  // a node is expanded as if its best child had this estimate
     double asking_strength, asking_decay;  // see Asking of acceptance.py
     int32_t asking_trial;
@@ -107,8 +109,20 @@ struct Estimates {
         prediction.made = true;
     }
 
+    // The same sum, with more of it where it is likely.
+    TokenProbs sharpened(const TokenProbs& mixed) const {
+        TokenProbs found = mixed;
+        double before = 0, after = 0;
+        for (TokenProb& each : found) {
+            before += each.prob, each.prob = std::pow(each.prob, settings.sharpness);
+            after += each.prob;
+        }
+        for (TokenProb& each : found) each.prob *= after > 0 ? before / after : 0;
+        return found;
+    }
+
     TokenProbs coupled(const TokenProbs& mixed, PlaceKey key) const {
-        TokenProbs race_score = mixed;
+        TokenProbs race_score = sharpened(mixed);
         double total = 0, known = 0;
         for (size_t from = 0; from < mixed.size(); from += LANES) {
             Words tokens{};
@@ -247,7 +261,7 @@ struct Drafting {
             const double best = prediction.best();
             Worth* const shared_worth = slow - 1 == worth_bit ? worth : nullptr;
             if (shared_worth) {
-                if (!may_ask || !member.source->is_ready()) continue;
+                if (!may_ask || (!deep && !member.source->is_ready())) continue;
                 if (!worth->pays(deep, trial, node.chance, best, price, rate, seconds[deep]))
                     continue;
                 prediction.without = prediction.estimates, prediction.chance = node.chance;

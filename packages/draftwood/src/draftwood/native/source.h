@@ -109,7 +109,7 @@ struct Source {
     virtual bool anywhere() const { return false; }
     virtual double spent() { return 0; }
     virtual void prepare(const Growing&) {}
-    virtual bool is_ready() const { return true; }  // to be asked
+    virtual bool is_ready() const { return true; }  // to be asked at the root
 
     // Of a source that all texts leave alone while it is worth nothing; see worth.h.
     virtual Worth* worth() const { return nullptr; }

@@ -15,7 +15,7 @@ namespace draftwood {
 struct AskingGains {
     int32_t buckets, steps;
     const int32_t* bucket_of;
-    double strength, decay, before_evidence, reach;
+    double strength, decay, before_evidence, reach[2];  // at the root and deeper
     std::vector<double> sums[2], trials[2];
 
     template <class Settings>
@@ -26,7 +26,7 @@ struct AskingGains {
           strength(settings.asking_strength),
           decay(settings.asking_decay),
           before_evidence(settings.asking_gain[source]),
-          reach(settings.asking_reach[source]) {
+          reach{settings.asking_reach[2 * source], settings.asking_reach[2 * source + 1]} {
         forget();
     }
 
@@ -62,7 +62,7 @@ struct AskingGains {
         const double expected = best + gain(deep, best) - too_much;
         const double before = std::max(0.0, chance * best - price),
                      after = std::max(0.0, chance * expected - price);
-        return reach * (after - before) > rate * seconds;
+        return reach[deep] * (after - before) > rate * seconds;
     }
 };
 
