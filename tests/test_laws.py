@@ -470,14 +470,14 @@ def test_noise_in_view_must_not_be_used_for_anything_else(monkeypatch: pytest.Mo
     target, _ = tables()
     drafter = MultiSource((NGrams(order=1),), replace(WIDE, max_draft_tokens=1))
 
-    def by_noise_alone(mixed: dict[int, float], noise: Noise) -> dict[int, float]:
+    def by_noise_alone(mixed: dict[int, float], noise: Noise, sharpness: float) -> dict[int, float]:
         return dict(zip(mixed, [1.0 / (1.0 + time) for time in noise(list(mixed))], strict=True))
 
     monkeypatch.setattr("draftwood.drafters.multi_source.Merger", PythonMerger)
     monkeypatch.setattr("reference.estimates.coupled", by_noise_alone)
     assert p_value(drafter, Match(), target) > LEVEL
     assert p_value(drafter, Deaf(), target) < LEVEL
-    monkeypatch.setattr("reference.estimates.coupled", lambda mixed, noise: mixed)
+    monkeypatch.setattr("reference.estimates.coupled", lambda mixed, *_: mixed)
     assert p_value(drafter, Deaf(), target) > LEVEL
 
 
@@ -499,5 +499,5 @@ def test_guesses_that_know_the_noise_are_accepted_more_often(
     knowing = share()
     monkeypatch.setattr("draftwood.drafters.multi_source.Merger", PythonMerger)
     assert share() == knowing
-    monkeypatch.setattr("reference.estimates.coupled", lambda mixed, noise: mixed)
+    monkeypatch.setattr("reference.estimates.coupled", lambda mixed, *_: mixed)
     assert knowing > 1.1 * share()

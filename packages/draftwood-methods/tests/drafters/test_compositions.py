@@ -9,15 +9,17 @@ import pytest
 from draftwood.drafters import Drafter, DraftModel, DraftRequest, PromptLookup, VerifiedTree
 from draftwood.engine import Options, generate
 from draftwood.models.model import ModelOutput
+from draftwood.models.native import NativeModel
+from draftwood.native import library
 from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
 from draftwood.sources import Suffix
-from draftwood.testing import TableModel, TableSession
+from draftwood.testing import TableModel, TableSession, tiny_llama
 from draftwood.testing.laws import distance, drafting, emitted_law, target_law
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
-from draftwood_methods.drafters.cascade import Cascade, LenientCascade
+from draftwood_methods.drafters.cascade import Cascade, LenientCascade, _CascadeSession
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel, _longer
 from draftwood_methods.drafters.stand import Stand
@@ -83,6 +85,32 @@ def test_siblings_of_a_cascade_hang_beside_the_chain(small: TableModel) -> None:
     assert tree.probs is not None
     assert len(tree.probs) == 3
     assert len(session.propose(3, Context([1, 2], 2, max_draft_len=0))) == 1
+
+
+def test_a_cascades_tables_learn_of_the_end_of_a_long_prompt(small: TableModel) -> None:
+    prompt = [0, 3, 1, 4, 2] * 8
+    request = DraftRequest(Sampling(1.0), Rng(0), contextual(VOCAB)[0].start())
+    session = Cascade(small, 3).start(request)
+    assert isinstance(session, _CascadeSession)
+    session.update(VerifiedTree(DraftTree.chain(prompt), range(len(prompt))))
+    session.propose(3, Context(prompt, len(prompt)))
+    learnt = session.tables.tables[-1]
+    assert {tuple(prompt[place : place + 3]) for place in range(5)} <= learnt.keys()
+
+
+@pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+def test_a_draft_models_rows_stay_where_a_larger_tree_holds_its_own() -> None:
+    target = NativeModel(tiny_llama(0, layers=2), "float32")
+    drafter = DraftModel(NativeModel(tiny_llama(1, layers=1), "float32"), Widths((1, 1)))
+    request = DraftRequest(Sampling(1.0), Rng(0), target.start())
+    session = drafter.start(request)
+    session.update(VerifiedTree(DraftTree.chain([1, 2, 3]), range(3)))
+    tree = session.propose(4, Context([1, 2, 3], 3))
+    root, first, second = tree.token_list
+    length = request.started[0].length
+    other = DraftTree.of([root, second, first, 9], [-1, 0, 0, 2])
+    session.update(VerifiedTree(other, [0, 2, 3]))
+    assert request.started[0].length == length + 2  # the root and its first child
 
 
 def chosen(tokens: list[int], parents: list[int]) -> DraftTree:

@@ -25,6 +25,16 @@ def session_of(drafter: Drafter, prompt: list[int]) -> DraftSession:
     return session
 
 
+@pytest.mark.parametrize("drafter", [InputGuided(3, 2), Lookahead(2, 3, 2)], ids=lambda d: d.name)
+def test_a_prompt_may_come_in_parts(drafter: Drafter) -> None:
+    """As it does behind a cached beginning, or where it is long."""
+    whole, parts = session_of(drafter, [1, 2, 3, 4, 5, 6]), session_of(drafter, [1, 2, 3, 4])
+    parts.update(VerifiedTree(DraftTree.chain([5, 6]), range(2)))
+    tree = whole.propose(4, NOWHERE)
+    assert len(tree) > 1
+    assert parts.propose(4, NOWHERE).token_list == tree.token_list
+
+
 def answer(session: DraftSession, tree: DraftTree, path: list[int], says: list[int]) -> None:
     """Tell a session which nodes were kept, and what the target held likeliest at each node."""
     logits = torch.nn.functional.one_hot(torch.tensor(says), VOCAB).float()

@@ -19,7 +19,7 @@ from draftwood_methods.n_grams import NGramTables, Tail
 
 FRESH = 0.6  # weight of the newest row where a context was seen before
 MAX_CONTEXTS = 50_000
-LONG = 16  # tokens that the middle model has not seen; more are run by themselves
+LONG = 16  # tokens that the middle model has not seen; what is before them is run by itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,10 +211,13 @@ class _CascadeSession(DraftSession):
         return min(self.config.length, context.max_draft_len, left)
 
     def _take_in(self) -> None:
-        """Run a long text that the middle model has not seen, all but the root."""
+        """Run a long text that the middle model has not seen, all but its end, of which the tables
+        learn.
+        """
         if len(self.late) > LONG:
-            extend_in_chunks(self.session, DraftModel.as_read_by(self.session.model, self.late))
-            self.late = []
+            early = self.late[:-LONG]
+            extend_in_chunks(self.session, DraftModel.as_read_by(self.session.model, early))
+            self.late = self.late[-LONG:]
 
     def _draft(self, text: Tail, max_draft_len: int) -> list[int]:
         """Draft a chain of the tables' most probable tokens while it stays probable."""

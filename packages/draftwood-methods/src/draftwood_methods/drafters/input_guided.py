@@ -48,22 +48,24 @@ class InputGuided(Drafter):
 class _InputGuidedSession(DraftSession):
     def __init__(self, config: InputGuided) -> None:
         self.config = config
-        self.source: list[int] | None = None
+        self.source: list[int] = []
+        self.drafts = False  # before that comes the prompt
         self.ends: dict[tuple[int, ...], list[int]] = {}  # n-gram -> places right after it
         self.answer: list[int] = []  # its newest tokens
         self.place = 0  # in the source, of what would follow the answer
         self.follows = False  # whether the answer's newest token was copied
 
     def propose(self, root: int, context: Context) -> DraftTree:
+        self.drafts = True
         place = self._after(root)
-        if place is None or self.source is None:
+        if place is None:
             return DraftTree.of([root], [-1])
         end = place + min(self.config.length, context.max_draft_len)
         return DraftTree.chain([root, *self.source[place:end]])
 
     def _after(self, token: int) -> int | None:
         """The place in the source after the answer and one token more; None where there is none."""
-        source = self.source or []
+        source = self.source
         if self.follows and self.place < len(source) and source[self.place] == token:
             return self.place + 1
         newest = [*self.answer, token][-self.config.longest :]
@@ -74,7 +76,7 @@ class _InputGuidedSession(DraftSession):
         return None
 
     def update(self, verified: VerifiedTree) -> None:
-        if self.source is None:
+        if not self.drafts:  # the prompt comes in parts
             self._index(verified.tokens)
             return
         for token in verified.tokens:
@@ -83,8 +85,9 @@ class _InputGuidedSession(DraftSession):
             self.place = self.place if place is None else place
             self.answer = [*self.answer, token][-self.config.longest :]
 
-    def _index(self, source: Sequence[int]) -> None:
-        self.source = list(source)
-        for end in range(1, len(source) + 1):
+    def _index(self, more: Sequence[int]) -> None:
+        known = len(self.source)
+        self.source += more
+        for end in range(known + 1, len(self.source) + 1):
             for length in range(1, min(self.config.longest, end) + 1):
-                self.ends.setdefault(tuple(source[end - length : end]), []).append(end)
+                self.ends.setdefault(tuple(self.source[end - length : end]), []).append(end)

@@ -45,8 +45,9 @@ class LayerSearch(Drafter):
     in KnapSpec (Cha et al. 2026, arXiv:2602.20217). Until the first search the set is the one that
     a programme has found in a text that the model wrote when the method was built.
 
-    Differs from the papers: a search waits until it is at most so large a part of all passes, and
-    it is counted in passes, not in seconds, so that a seed names one text.
+    Differs from the papers: a search waits until it is at most so large a part of all passes, 120
+    or 240 as things are set, so that shorter texts keep the first set; it is counted in passes, not
+    in seconds, so that a seed names one text.
 
     Args:
         search: how sets are found.

@@ -60,6 +60,7 @@ class _LookaheadSession(DraftSession):
         self.config = config
         # by place, the tokens of its iterations, oldest first
         self.window: list[list[int]] = []
+        self.newest: list[int] = []  # tokens of the prompt
         self.pool: dict[int, deque[tuple[int, ...]]] = {}
         self.places: list[list[int]] = []  # nodes of the window in the last tree
         self.drafts = False  # before that comes the prompt
@@ -102,7 +103,7 @@ class _LookaheadSession(DraftSession):
                 node = children[node, token]
 
     def update(self, verified: VerifiedTree) -> None:
-        if not self.window:
+        if not self.drafts:  # the prompt comes in parts
             self._begin(verified.tokens)
             return
         last, tree = [nodes[-1] for nodes in self.places], verified.tree
@@ -115,10 +116,11 @@ class _LookaheadSession(DraftSession):
             place.append(token)
             del place[0]
 
-    def _begin(self, prompt: list[int]) -> None:
-        """Fill the window with the prompt's last tokens."""
+    def _begin(self, more: list[int]) -> None:
+        """Fill the window with the last tokens of the prompt so far."""
         width, rows = self.config.window, self.config.ngram - 1
-        self.window = [[token] * rows for token in (prompt[-width:] * width)[:width]]
+        self.newest = [*self.newest, *more][-width:]
+        self.window = [[token] * rows for token in (self.newest * width)[:width]]
 
     def _keep(self, ngram: tuple[int, ...]) -> None:
         known = self.pool.setdefault(ngram[0], deque(maxlen=self.config.candidates))

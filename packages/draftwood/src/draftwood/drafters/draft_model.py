@@ -185,9 +185,23 @@ class _DraftModelSession(BranchingSession):
         return self.proposed
 
     def update(self, verified: VerifiedTree) -> None:
-        is_own = self.proposed is not None and verified.tree is self.proposed
-        self._keep(verified.path, verified.tokens, self.ran if is_own else 0)
+        self._keep(self._own_path(verified), verified.tokens, self.ran)
         self.tokens.follow(verified.tokens)
+
+    def _own_path(self, verified: VerifiedTree) -> Sequence[int]:
+        """Nodes of the proposed tree that became text, in whatever tree they were verified."""
+        if (tree := self.proposed) is None:
+            return []
+        if verified.tree is tree:
+            return verified.path
+        path = list[int]()
+        for token in verified.tokens:
+            below = tree.children[path[-1]] if path else (0,)
+            found = next((node for node in below if tree.token_list[node] == token), None)
+            if found is None:
+                break
+            path.append(found)
+        return path
 
     def _keep(self, path: Sequence[int], tokens: Sequence[int], ran: int) -> None:
         """Keep nodes of the tree that became text.

@@ -36,7 +36,7 @@ class Reads:
 
 
 class DraftSession(ABC):
-    """State of one request. The prompt is the first ``update``."""
+    """State of one request. The prompt comes first, in one ``update`` or in several."""
 
     @property
     def reads(self) -> Reads:

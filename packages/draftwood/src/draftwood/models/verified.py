@@ -21,7 +21,7 @@ CUTS = ("temperature", "top_k", "top_p", "min_p")
 class VerifiedTree:
     """A tree after verification, as drafters learn of it.
 
-    The first one is the prompt, as a chain that is all kept.
+    The first ones are parts of the prompt, as chains that are all kept.
 
     Attributes:
         tree: what the forward pass read.

@@ -93,7 +93,7 @@ class SourceSession(Protocol):
     def learn(self, news: TargetUpdate) -> None:
         """Take in what a forward pass of the target said.
 
-        The first one is the prompt, as a chain that is all kept.
+        The first ones are parts of the prompt, as chains that are all kept.
         """
         ...
 
