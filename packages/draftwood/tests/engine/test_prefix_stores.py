@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from draftwood.drafters import Drafter, Nothing, PromptLookup
-from draftwood.engine import Options, ParallelSampling, Sequence, run_all
+from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, Sequence, run_all
+from draftwood.engine.task import Pace
 from draftwood.models.fingerprint import Fingerprint
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.shared import SharedPasses
 from draftwood.native import library
+from draftwood.sampling import PassTime
+from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
 from draftwood.verifiers import Match
 from draftwood_torch.lean.model import LeanModel
@@ -67,6 +70,40 @@ def test_other_models_are_refused_in_one_error_that_names_both(store: Prefixes, 
     with pytest.raises(ValueError, match="one store per model"):
         store.remember(session, PROMPT)
     assert store.model.pool.used_blocks == 0  # what was begun was closed
+
+
+def test_prompts_that_are_known_begin_in_one_step_where_a_step_has_time(store: Prefixes) -> None:
+    """Each runs its last row alone; a full step is one whose prompt has rows left."""
+    batch = Scheduler[Step](Limits(pace=Pace(lambda rows: 1e-3 * rows, 20e-3)))
+    tasks = [sequence(store.model, store, seed=seed) for seed in range(4)]
+    for task in tasks:
+        batch.add(task)
+    batch.step()
+    assert [task.prefill.reused for task in tasks] == [len(PROMPT) - 1] * 4
+    assert [task.emitted for task in tasks] == [1] * 4
+    batch.close()
+
+
+class Noted:
+    """A curve that notes the passes it is told of."""
+
+    def __init__(self) -> None:
+        self.passes: list[PassTime] = []
+
+    def __call__(self, nodes: int) -> float:
+        return 1e-3 * nodes
+
+    def saw(self, took: PassTime) -> None:
+        self.passes.append(took)
+
+
+def test_the_curve_of_a_pace_is_told_of_every_methods_passes(store: Prefixes) -> None:
+    noted = Noted()
+    batch = Scheduler[Step](Limits(pace=Pace(noted, 0.05)))
+    batch.add(sequence(store.model))
+    while batch:
+        batch.step()
+    assert [each.nodes for each in noted.passes] == [1] * 39
 
 
 @pytest.mark.parametrize("drafter", [Nothing(), PromptLookup()])

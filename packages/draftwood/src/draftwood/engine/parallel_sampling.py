@@ -38,6 +38,7 @@ class ParallelSampling:
         if len(members) > 1:
             require_ability(first.target, "fork", "a prompt with several answers")
         self._asked: list[tuple[int, Sequence]] = []  # members whose inputs are being run
+        self._rows: dict[int, int] = {}  # of each one's last inputs
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -89,9 +90,10 @@ class ParallelSampling:
         wanted_blocks = sum(each.prefill.wants for _, each in self._asked)
         for _, each in self._asked:
             each.prefill.promised = wanted_blocks - each.prefill.wants
-        others = len(self._asked) - 1
-        shared = SharedPass(budget.shared.rows + others, budget.shared.tokens + others)
-        calls = [partial(each.plan, replace(budget, shared=shared)) for _, each in self._asked]
+        calls = [
+            partial(each.plan, replace(budget, shared=self._beside(number, budget.shared)))
+            for number, each in self._asked
+        ]
         wanted: list[abc.Sequence[ModelInput]] = []
         if begins:  # the others copy what the first one computes
             for _, each in going[1:]:
@@ -101,7 +103,16 @@ class ParallelSampling:
             wanted += results_together(calls)
         else:
             wanted += [call() for call in calls]
+        for (number, _), own in zip(self._asked, wanted, strict=True):
+            self._rows[number] = sum(each.rows for each in own)
         return [each for own in wanted for each in own]
+
+    def _beside(self, number: int, shared: SharedPass) -> SharedPass:
+        """What an answer shares its pass with: other requests and the other answers."""
+        others = [other for other in self._asked if other[0] != number]
+        rows = sum(self._rows.get(other, 1) for other, _ in others)
+        tokens = sum(each.status.expected_tokens for _, each in others)
+        return SharedPass(shared.rows + rows, shared.tokens + tokens)
 
     def _share_prompt(self, late: Sequence) -> None:
         """Let a text that was preempted begin with the prompt of another, if any has it."""

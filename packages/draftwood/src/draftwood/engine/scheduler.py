@@ -39,6 +39,7 @@ class Scheduler(Generic[Progress]):
         self._running: dict[int, Task[Progress]] = {}
         self._inputs: dict[int, abc.Sequence[ModelInput]] = {}  # asked for, not run yet
         self._rows: dict[int, int] = {}  # of each task's last inputs
+        self._in_prompt = set[int]()  # tasks that ran a part of their prompt
         self._last_passes: dict[int, tuple[PassTime, ...]] = {}  # of each task
 
     def __len__(self) -> int:
@@ -87,6 +88,8 @@ class Scheduler(Generic[Progress]):
             known = preempt_youngest(self._running)
             trees = [number for number, each in known.items() if not each.prompt_left]
             prompts = [number for number, each in known.items() if each.prompt_left]
+            self._rows.update(dict.fromkeys(set(trees) & self._in_prompt, 1))
+            self._in_prompt = set(prompts)
             events = [*self._plan_texts(trees, known), *self._plan_prompts(prompts, known)]
             for numbers in self._by_runner():
                 events += self._run(numbers)
@@ -141,9 +144,13 @@ class Scheduler(Generic[Progress]):
             if limits.pace is not None:
                 given = limits.pace.prompt_rows(rows, context, length, given)
             failed += self._plan({number: StepBudget(prompt_rows=given)})
+            if number not in self._running:
+                continue  # it failed
+            now = self._running[number].status  # it may have found its beginning in the cache
             more = sum(each.rows for each in self._inputs.get(number, ()))
-            left, rows, context = left - more, rows + more, context + more * (length + more // 2)
-            if limits.pace is not None and more < known[number].prompt_left:
+            left, rows = left - more, rows + more
+            context += more * (now.length + more // 2)
+            if limits.pace is not None and more < now.prompt_left:
                 break  # the step is full
         return failed
 
@@ -190,6 +197,9 @@ class Scheduler(Generic[Progress]):
         seconds = time.perf_counter() - since
         took = _pass_times(inputs, outputs, lengths, seconds)
         self._last_passes.update(dict.fromkeys(numbers, took))
+        if saw := getattr(getattr(self.limits.pace, "seconds", None), "saw", None):
+            for each in took:
+                saw(each)
         if len(numbers) == 1:
             return self._commit(numbers[0], outputs, seconds)
         share = seconds / sum(each.rows for each in inputs)
