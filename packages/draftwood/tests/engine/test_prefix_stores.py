@@ -84,6 +84,30 @@ def test_prompts_that_are_known_begin_in_one_step_where_a_step_has_time(store: P
     batch.close()
 
 
+def alone(model: Model, prompt: list[int]) -> list[int]:
+    return text(Sequence(model, Nothing(), Match(), prompt, Options(max_new_tokens=8, seed=2)))
+
+
+def test_prompts_that_come_together_share_what_one_of_them_has_computed() -> None:
+    """The later one looks again at each part of its own."""
+    model = NativeModel(tiny_llama(0, context=512), "float32")
+    store, batch = Prefixes(model), Scheduler[Step](Limits(prompt_rows=64))
+    prompts = [[*PROMPT, *PROMPT, 9, 9, last, 5] for last in (1, 2, 3)]
+    tasks = [
+        Sequence(model, Nothing(), Match(), each, Options(max_new_tokens=8, seed=2, prefixes=store))
+        for each in prompts
+    ]
+    for task in tasks:
+        batch.add(task)
+    found: list[list[int]] = [[], [], []]
+    while batch:
+        for event in batch.step():
+            found[event.number] += [] if event.progress is None else event.progress.tokens
+    assert found == [alone(model, each) for each in prompts]
+    assert tasks[0].prefill.reused == 0
+    assert min(task.prefill.reused for task in tasks[1:]) >= 64
+
+
 class Noted:
     """A curve that notes the passes it is told of."""
 

@@ -37,6 +37,8 @@ class ParallelSampling:
             raise ValueError("answers share a prompt and a target; run other prompts on their own")
         if len(members) > 1:
             require_ability(first.target, "fork", "a prompt with several answers")
+        for each in members:
+            each.prefill.is_alone = len(members) == 1
         self._asked: list[tuple[int, Sequence]] = []  # members whose inputs are being run
         self._rows: dict[int, int] = {}  # of each one's last inputs
 

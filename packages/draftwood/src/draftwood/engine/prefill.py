@@ -44,6 +44,7 @@ class Prefill(TextHolder):
         asked: the chunk that was planned last.
         logprobs: where the prompt's log-probabilities are wanted.
         reused: tokens of the prompt that were in the cache.
+        is_alone: whether no other answer copies what it computes.
         promised: blocks that the trees of others take in the same pass, which do not give way.
     """
 
@@ -54,6 +55,7 @@ class Prefill(TextHolder):
         self.asked: PromptInput | None = None
         self.logprobs: PromptLogprobs | None = None
         self.reused = self.promised = 0
+        self.is_alone = True
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
         self.cache = block_cache(text.target)
@@ -125,6 +127,7 @@ class Prefill(TextHolder):
         token; then the drafter knows all of it.
         """
         assert self.session is not None  # it was started
+        self._look_again()
         draws = self.text.root < 0
         most = CHUNK if self.logprobs is None else self.logprobs.chunk
         start, stop = self.length, self.length + min(budget.prompt_rows, most, self.left)
@@ -138,6 +141,20 @@ class Prefill(TextHolder):
             keep, hidden = "all" if reads.logits else keep, reads.hidden
         self.asked = PromptInput(self.session, self.tokens[start:stop], keep, hidden)
         return [self.asked if self.logprobs is None else self.logprobs.asked(self.asked)]
+
+    def _look_again(self) -> None:
+        """Go on behind what other texts have computed of the prompt meanwhile."""
+        text, prefixes = self.text, self.text.options.prefixes
+        if prefixes is None or self.logprobs is not None or not self.is_alone:
+            return
+        if text.draft.needs_prompt or self.session is None:
+            return
+        before = self.session.length
+        found = prefixes.go_on(self.session, self.tokens, text.options.salt)
+        if found > before and text.root < 0:
+            self.reused += found - before
+            if found > self._learnt:
+                self._learn(self.tokens[self._learnt : found], None)
 
     def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         assert self.session is not None  # plan came before

@@ -89,6 +89,17 @@ class Prefixes:
             self._touch(keys)
         return session, length + alike
 
+    def go_on(self, session: ModelSession, prompt: Sequence[int], salt: str = "") -> int:
+        """Let a session in a prompt go on behind whole blocks that became known since ``start``;
+        gives its length.
+        """
+        with self.pool.lock:
+            keys = self._known(prompt[: len(prompt) - 1], salt)
+            if isinstance(session, PooledSession) and PLACES * len(keys) > session.length:
+                session.begin([self._kept[key].block for key in keys], PLACES * len(keys))
+                self._touch(keys)
+        return session.length
+
     def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
         """Keep the blocks of a session's first tokens, which are these.
 
