@@ -96,6 +96,10 @@ class KeptSession:
         session.rewind(session.length - known)
         return session, known
 
+    def go_on(self, session: ModelSession, prompt: Sequence[int], salt: str = "") -> int:
+        """Leave a session where it is; gives its length."""
+        return session.length
+
     def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
         if self.shared is not None and not self.tokens:
             self.shared.remember(session, tokens[: self.prompt])

@@ -448,6 +448,12 @@ class PrefixStore(Protocol):
         """
         ...
 
+    def go_on(self, session: ModelSession, prompt: Sequence[int], salt: str = "") -> int:
+        """Let a session in a prompt go on behind what became known since ``start``, if it can;
+        gives its length.
+        """
+        ...
+
     def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
         """Keep what a session has computed of its first tokens, which are these."""
         ...
