@@ -1,5 +1,6 @@
 """Average the weights of a drafter over its last steps."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,17 +10,23 @@ from torch import nn
 from draftwood_train.checkpoints import Checkpoint, copied
 
 HORIZON = 50
-"""Steps after which the average forgets: a running mean before, an exponential one from then on."""
+"""Steps after which an average that begins with the training forgets: a running mean before, an
+exponential one from then on.
+"""
 
 
 @torch.no_grad()
-def average(state: Checkpoint, head: nn.Module) -> None:
-    """Take the weights of one more step into the average of a training."""
+def average(state: Checkpoint, head: nn.Module, horizon: float = math.inf) -> None:
+    """Take the weights of one more step into the average of a training.
+
+    Args:
+        horizon: steps after which it forgets; by default it is the mean of all.
+    """
     state.averaged_steps += 1
     if not state.averaged:
         state.averaged = copied(head)
         return
-    share = 1 / min(state.averaged_steps, HORIZON)
+    share = 1 / min(state.averaged_steps, horizon)
     for name, weight in head.state_dict().items():
         state.averaged[name].lerp_(weight.detach().cpu(), share)
 

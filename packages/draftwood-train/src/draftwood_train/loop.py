@@ -184,6 +184,7 @@ class Trainer:
                     shown = now
                 if self._is_due():
                     self._judge()
+                    state.judged_at = self._agreed(before + self._clock() - began)
                     if settings.patience and state.since_best >= settings.patience:
                         reason = "no longer better"
                         break

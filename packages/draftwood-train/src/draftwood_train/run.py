@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
@@ -209,6 +210,7 @@ class Training:
     ) -> Trainer:
         settings = self.settings
         target = self.target(tokens)
+        torch.manual_seed(settings.seed)  # of weights that the start lacks
         return Trainer(
             self.recipe,
             target,

@@ -3,18 +3,23 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from draftwood.heads.eagle import EagleConfig
+from draftwood.heads.packed import native_head
+from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
+from draftwood.testing.heads import tiny_eagle
 from draftwood_torch.heads.eagle import EagleHead
-from draftwood_torch.heads.layers import HeadCache, causal
+from draftwood_torch.heads.layers import HeadCache, attended, causal
+from families import FAMILIES, random_model
 from native_heads import (
     CONFIGS,
     SMOLLM2,
@@ -206,3 +211,26 @@ def test_a_head_that_is_told_otherwise_computes_otherwise() -> None:
         net = a_head(config)[0]
         net.get_parameter(name).data[:] *= 1.5
         assert error(own, of(net)) > 1e-3, name
+
+
+@pytest.mark.parametrize("family", ["granite", "cohere"])
+def test_rows_of_a_target_are_scaled_as_its_logits_are(family: str) -> None:
+    """Heads are trained on scaled ones."""
+    target = NativeModel(random_model(*FAMILIES[family]), "float32")
+    assert target.weights.structure.logit_scale == 0.25
+    trained = tiny_eagle(target, range(target.vocab_size))
+    head = native_head(trained, target)
+    assert head is not None
+    network: EagleHead = trained.network
+    states = torch.randn(1, len(trained.config.reads), target.hidden_size)
+    session = head.start(4)
+    session.take(states.numpy(), [3])
+    embedded = torch.from_numpy(target.embeddings_and_head.embed(np.array([3])))
+
+    def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return attended(queries, keys, values, torch.ones(1, 1, dtype=torch.bool))
+
+    with torch.no_grad():
+        _, normed = network(embedded, network.combine(states), torch.arange(1), attend)
+    wanted = target.embeddings_and_head.logits(normed.numpy(), normed=True)
+    assert logits_of(session)[0].tolist() == pytest.approx(wanted[0].tolist(), rel=1e-3, abs=1e-5)

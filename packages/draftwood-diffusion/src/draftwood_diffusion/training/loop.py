@@ -18,7 +18,7 @@ from draftwood_diffusion.training.losses import Objective, denoising, stream_los
 from draftwood_diffusion.training.noise import Grid, Masked, masked
 from draftwood_diffusion.training.rows import TextRows
 from draftwood_diffusion.training.teacher import Teacher
-from draftwood_train.averaging import average, averaged_weights
+from draftwood_train.averaging import HORIZON, average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states
 from draftwood_train.interrupts import uninterrupted
 from draftwood_train.loop import BrokenLossError, require_finite
@@ -243,7 +243,7 @@ class Conversion:
         self.optimisers.step(state.step, progress)
         state.step += 1
         state.tokens += texts.numel()
-        average(state, self.decoder)
+        average(state, self.decoder, HORIZON)
         return {name: float(each.detach()) for name, each in losses.items()}
 
     def _masked(self, texts: Tensor, grid: Grid, chance: torch.Generator) -> Masked:

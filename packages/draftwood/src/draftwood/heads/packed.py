@@ -52,6 +52,7 @@ def packed(
         own = weights.get("lm_head.weight")
         chosen = Chosen(target.weights.lm_head.structure, trained.draft_tokens)
         given["lm_rows"] = chosen if own is None else own
+        given["logit_scale"] = target.weights.structure.logit_scale if own is None else 1.0
         known[products] = native_eagle(trained.config, weights, **given)
     return known[products]
 

@@ -70,6 +70,7 @@ class PackedHead:
         lm_products: the same for the output rows, which lose most where they are rounded; None
             takes ``products``.
         more_rows: of the output head, behind those of the draft tokens.
+        logit_scale: what products with the output rows are multiplied with.
 
     Attributes:
         weight_bytes: of all matrices with their scales.
@@ -89,6 +90,7 @@ class PackedHead:
         products: Products = "int8",
         lm_products: Products | None = None,
         more_rows: Sequence[Any] = (),
+        logit_scale: float = 1.0,
     ) -> None:
         lm_products = lm_products or products
         if reason := why_not(shape, products) or why_not(shape, lm_products):
@@ -104,6 +106,7 @@ class PackedHead:
         if not isinstance(embedding, Matrix):
             embedding = bits_of(embedding) if self.is_bfloat16 else as_array(embedding)
         self._sizes, self._embedding, self._embedding_scale = shape, embedding, embedding_scale
+        self._logit_scale = logit_scale
         self.products: Products = products
         self.vocab_size = len(draft_tokens)
         self.draft_tokens = np.ascontiguousarray(draft_tokens, np.int64)
@@ -166,7 +169,7 @@ class PackedHead:
             embedding_scale=self._embedding_scale,
             attention_scale=shape.head_dim**-0.5,
             residual_scale=1.0,
-            logit_scale=1.0,
+            logit_scale=self._logit_scale,
             rotary_scales=self._address(np.ones(1, np.float32)),
             frequencies=self._address(1 / np.float32(shape.rope_theta) ** powers),
             embedding=None if isinstance(embedding, Matrix) else self._address(embedding),
