@@ -169,6 +169,16 @@ def test_a_head_is_asked_below_the_root(
     assert max(tree.depth for tree in trees) >= 3
 
 
+def test_each_step_says_how_long_the_head_took(target: NativeModel, trained: TrainedHead) -> None:
+    """Also those that were made in a row."""
+    head = replace(TrainedHeadSource.of(trained, target), seconds=(1e-6, 1e-6))
+    method = replace(auto(target, None), drafter=MultiSource((head,), BUDGET))
+    steps = steps_of(target, method, 0.0, [PROMPTS[0]])[0]
+    drafted = [step for step in steps if step.drafted]
+    assert len(drafted) > 8
+    assert all(0 < step.drafter_seconds <= step.seconds["draft"] for step in drafted[1:])
+
+
 def _trees(requests: list[list[Step]]) -> list[tuple[object, ...]]:
     return [
         (step.tokens, step.tree and (step.tree.token_list, step.tree.parent_list))

@@ -50,3 +50,15 @@ def test_one_good_pass_in_ten_goes_on() -> None:
     for number in range(300):
         rest.count(1.0 if number % 10 == 0 else 0.0)
         assert not rest.left
+
+
+def test_steps_of_a_row_in_which_a_rest_begins_do_not_begin_another() -> None:
+    rest = Rest(1.0)
+    for _ in range(16):  # of which the first eight begin it
+        rest.count(0.5)
+    assert rest.left == 1 + SHORTEST
+    while rest.goes_on():
+        pass
+    for _ in range(8):
+        rest.count(0.5)
+    assert rest.left == 1 + 2 * SHORTEST

@@ -55,7 +55,7 @@ class TrainedHeadSession:
             kept.append(accepted.output.states(layer)[path])
         tokens = accepted.tokens
         self.late = (self.late + tokens)[-NEWEST:]
-        for token in tokens[1:]:
+        for token in tokens:
             self.inside += 0.01 * ((token in self.known) - self.inside)
         self.seconds[0] = self.step_seconds + ROW_SECONDS * len(self.late)
 

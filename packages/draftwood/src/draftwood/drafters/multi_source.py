@@ -236,7 +236,8 @@ class _MultiSourceSession(DraftSession):
         tokens, parents, chances = self.merged.grow(root, budget, context.max_draft_len, others)
         size = 1 + budget.best(chances[1:], others)
         grown = Grown(tokens[:size], parents[:size], chances[:size])
-        return self._tree(grown, self.merged.proposers(size), budget, others)
+        self._count(grown, budget, self.merged.spent(), others)
+        return self._tree(grown, self.merged.proposers(size))
 
     def update(self, verified: VerifiedTree) -> None:
         self.merged.learn(verified, quiet=self.rest.left > 0 or not self.drafts)
@@ -267,8 +268,8 @@ class _MultiSourceSession(DraftSession):
                 self.rest.goes_on()
             return DraftTree.chain(step.tokens)
         grown = Grown(step.tokens, step.parents, step.chances)
-        proposers = self.merged.names_of(step.proposers)
-        return self._tree(grown, proposers, self._native_budget, self._others)
+        self._count(grown, self._native_budget, step.drafter_seconds, self._others)
+        return self._tree(grown, self.merged.names_of(step.proposers))
 
     def _budget(self, context: Context) -> Budget | None:
         """For the next step, by what passes took so far; None rests."""
@@ -283,11 +284,12 @@ class _MultiSourceSession(DraftSession):
         now = trial or self.budget.now()
         return now.with_context(len(context.tokens)).beside(context.shared.rows)
 
-    def _tree(
-        self, grown: Grown, proposers: tuple[tuple[str, ...], ...], budget: Budget, others: float
-    ) -> DraftTree:
+    def _count(self, grown: Grown, budget: Budget, spent: float, others: float) -> None:
+        """Count what a tree gains, whose slow sources took so many seconds."""
         if not self._tries:  # a trial's budget says what may be, not what is
-            gain = budget.gain(grown.chances[1:], self.merged.spent(), others)
+            gain = budget.gain(grown.chances[1:], spent, others)
             self.rest.count(gain, in_company=others > 0)
+
+    def _tree(self, grown: Grown, proposers: tuple[tuple[str, ...], ...]) -> DraftTree:
         draw = "chosen" if self.greedy else "coupled"
         return DraftTree.of(grown.tokens, grown.parents, draw, proposers)

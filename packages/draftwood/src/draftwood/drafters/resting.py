@@ -45,6 +45,8 @@ class Rest:
             in_company: whether other texts wait for the drafting: trials are short then, and rests
                 long.
         """
+        if self.left:  # a rest has begun among steps that were made in a row
+            return
         old = FORGETTING**passes
         self._mean = old * self._mean + (1.0 - old) * gain / passes
         self._passes += passes

@@ -186,6 +186,7 @@ struct Drafting {
     // of the last tree: tokens a second, seconds of a step without draft tokens and least ones of a
     // further node, and seconds that the source was asked for that may rest
     double rate = 0, plain = 0, slope = 0, asking = 0;
+    double company = 0;  // tokens that other texts were expected to emit beside it
     bool may_ask = false;  // it, in the tree under way
     bool lost = false;     // the token behind the tree before this one, for what it said
 
@@ -346,7 +347,7 @@ struct Drafting {
             tokens += verified.length - 1 - i;  // without it the path would have ended here
             break;
         }
-        const double reading = worth->settings.reading * plain;
+        const double reading = worth->settings.reading * plain / (1 + company);  // each pays its part
         const double more = slope * nodes_for_worth(verified.nodes);
         worth->count_step(tokens, rate * (asking + reading + more));
     }
@@ -404,7 +405,7 @@ struct Drafting {
             for (const TokenProb& candidate : expected[next.place].estimates)
                 queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }
-        this->rate = rate, plain = costs[0], slope = slopes[0];
+        this->rate = rate, plain = costs[0], slope = slopes[0], company = others;
     }
 
     // Bits of the names under which a node was proposed.

@@ -113,6 +113,7 @@ public:
             const double rate = emitted / step.costs[count];
             if (rate > best) step.nodes = count + 1, best = rate;
         }
+        step.drafter_seconds = step.drafting->spent();
         for (int64_t i = 1; i < step.nodes; i++)
             step.proposers[i] = step.drafting->proposers(nodes[i]);
     }

@@ -44,7 +44,7 @@ struct TrainedHeadSource : Source {
 
     void learn(const VerifiedTree& verified) override {
         if (!has_states(verified)) return late.forget(late.count());  // nothing was computed
-        for (int64_t i = 1; i < verified.length; i++) {
+        for (int64_t i = 0; i < verified.length; i++) {
             const int64_t token = verified.tokens[verified.path[i]];
             inside += 0.01 * ((double)settings.known[token] - inside);
         }
