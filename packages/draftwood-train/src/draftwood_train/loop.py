@@ -184,7 +184,8 @@ class Trainer:
                     shown = now
                 if self._is_due():
                     self._judge()
-                    state.judged_at = self._agreed(before + self._clock() - began)
+                    if settings.judge_minutes is not None:  # without those of the look itself
+                        state.judged_at = self._agreed(before + self._clock() - began)
                     if settings.patience and state.since_best >= settings.patience:
                         reason = "no longer better"
                         break
