@@ -125,30 +125,15 @@ def without_rests() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def heads_clock() -> Iterator[list[float]]:
-    """Keep the seconds that heads took, as the library tells them step by step."""
-    kept: list[float] = []
-    spent = Merger.spent
-
-    def keep(merger: Merger) -> float:
-        kept.append(spent(merger))
-        return kept[-1]
-
-    with patch.object(Merger, "spent", keep):
-        yield kept
-
-
 def outside(measured: Measured, drafter: Drafter, temperature: float) -> tuple[float, float, float]:
     """Median milliseconds of a step outside target and head, of a pass, and draft tokens."""
     per_step, passes, drafted = list[float](), list[float](), list[int]()
-    with without_rests(), heads_clock() as heads:
+    with without_rests():
         since = time.perf_counter()
         for _, step in run_all([measured.text(drafter, temperature)]):
-            seconds, told = time.perf_counter() - since, sum(heads)
-            heads.clear()
+            seconds = time.perf_counter() - since
             if not step.is_prefill:
-                per_step.append(seconds - step.seconds["target"] - told)
+                per_step.append(seconds - step.seconds["target"] - step.drafter_seconds)
                 passes.append(step.seconds["target"])
                 drafted.append(step.drafted)
             if len(per_step) == measured.steps:

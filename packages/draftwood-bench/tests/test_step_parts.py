@@ -13,8 +13,8 @@ from draftwood.costs.budget import Budget
 from draftwood.drafters import MultiSource, Nothing
 from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.native.step import NativeStep, StepCaller
 from draftwood.sources import NGrams, Suffix
-from draftwood.sources.merger import Merger
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
@@ -44,15 +44,16 @@ def test_seconds_of_the_head_are_not_outside_and_others_are(
     drafter = step_parts.of_four(measured.auto)
     usual, _, drafted = step_parts.outside(measured, drafter, 0.0)
     assert drafted == step_parts.NODES
-    spent: Any = Merger.spent
+    result: Any = StepCaller.result
 
-    def slowly(merger: Merger, told: float) -> float:
+    def slowly(told: float, *given: Any) -> NativeStep:
         time.sleep(0.02)
-        return spent(merger) + told
+        made = result(*given)
+        return made._replace(drafter_seconds=made.drafter_seconds + told)
 
-    monkeypatch.setattr(Merger, "spent", lambda merger: slowly(merger, 0.0))
+    monkeypatch.setattr(StepCaller, "result", lambda *given: slowly(0.0, *given))
     assert step_parts.outside(measured, drafter, 0.0)[0] > usual + 15
-    monkeypatch.setattr(Merger, "spent", lambda merger: slowly(merger, 0.02))
+    monkeypatch.setattr(StepCaller, "result", lambda *given: slowly(0.02, *given))
     assert step_parts.outside(measured, drafter, 0.0)[0] < usual + 15
 
 

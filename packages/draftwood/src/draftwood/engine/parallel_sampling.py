@@ -110,7 +110,7 @@ class ParallelSampling:
         return [each for own in wanted for each in own]
 
     def _beside(self, number: int, shared: SharedPass) -> SharedPass:
-        """What an answer shares its pass with: other requests and the other answers."""
+        """Load beside an answer: other requests and the other answers."""
         others = [other for other in self._asked if other[0] != number]
         rows = sum(self._rows.get(other, 1) for other, _ in others)
         tokens = sum(each.status.expected_tokens for _, each in others)
