@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from draftwood.model_set import ModelSet
 from draftwood_serve import thread as serve_thread
 from draftwood_serve.metrics import MetricFamilies, Metrics
 from draftwood_serve.settings import ServeSettings
@@ -26,10 +27,20 @@ class Doubted:
         self.is_doubtful = False
 
 
+def test_the_first_of_the_models_whose_passes_are_doubtful_is_measured() -> None:
+    good, doubtful = (Doubted(each, list) for each in (False, True))
+    for target, draft in ((doubtful, None), (good, doubtful), (doubtful, good)):
+        models: Any = SimpleNamespace(calibration=target, draft_calibration=draft)
+        assert ModelSet.doubtful.fget(models) is doubtful  # type: ignore[attr-defined]
+    models = SimpleNamespace(calibration=good, draft_calibration=None)
+    assert ModelSet.doubtful.fget(models) is None  # type: ignore[attr-defined]
+
+
 def idle_thread(is_doubtful: bool, done: list[str]) -> tuple[ModelThread, Doubted]:
     made = ModelThread(ServeSettings(model="none"), Metrics(MetricFamilies(), "none"))
     found = Doubted(is_doubtful, lambda: made._inbox.put(lambda: done.append("request")))
-    loaded: Any = SimpleNamespace(plain=SimpleNamespace(calibration=found))
+    doubtful = found if is_doubtful else None
+    loaded: Any = SimpleNamespace(plain=SimpleNamespace(models=SimpleNamespace(doubtful=doubtful)))
     made._loaded.set_result(loaded)
     made._batch = ()  # type: ignore[assignment]
     return made, found

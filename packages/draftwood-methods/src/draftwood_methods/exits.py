@@ -13,6 +13,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from draftwood.costs.disturbance import CpuShare, is_disturbed
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Model, PromptInput
 from draftwood.models.requirements import require_ability
@@ -187,7 +188,7 @@ def exits_for(resources: Resources) -> Exits | None:
     """The exits of a target, next to whose prior they lie: read from disk, or fitted and stored.
 
     None where nothing is to be measured. A file that is damaged, or of other weights, is written
-    again; one that cannot be written is not stored.
+    again; one that cannot be written is not stored, nor one fitted beside other programs.
     """
     prior = resources.stored
     if prior is None:
@@ -199,8 +200,11 @@ def exits_for(resources: Resources) -> Exits | None:
     if path.exists():
         with suppress(ValueError, OSError):
             return Exits.load(path, digest)
+    cpu = CpuShare()
     exits = _fitted(prior.model, prior.before, STORED_SECONDS)
-    with suppress(OSError):  # the next load fits them again
+    if is_disturbed(cpu.share):  # on too little text: the next load fits them again
+        return exits
+    with suppress(OSError):  # so it does here
         write_file(path, lambda file: exits.save(file, digest))
     return exits
 

@@ -138,6 +138,11 @@ def test_maps_are_fitted_once_for_each_model(
 
     monkeypatch.setattr(Exits, "of", fit)
     given = Resources(model, stored=StoredPrior(model, (0,), weights.parent))
+    with monkeypatch.context() as patch:  # beside other programs: on too little text to keep
+        patch.setattr(fitting, "is_disturbed", lambda share: True)
+        exits_for(given)
+    fitted.clear()
+    monkeypatch.setattr(fitting, "is_disturbed", lambda share: False)
     exits_for(given)
     found = exits_for(given)
     assert found is not None

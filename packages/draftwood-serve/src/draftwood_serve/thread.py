@@ -141,8 +141,8 @@ class ModelThread:
 
     def _wait(self) -> Callable[[], None]:
         """Wait for the next call; while none comes, measure a doubtful curve again."""
-        calibration = self._loaded.result().plain.calibration
-        if calibration.is_doubtful:
+        calibration = self._loaded.result().plain.models.doubtful
+        if calibration is not None:
             with suppress(queue.Empty):
                 return self._inbox.get(timeout=IDLE_SECONDS)
             calibration.mend(lambda: not self._inbox.empty() or self._turns.locked())

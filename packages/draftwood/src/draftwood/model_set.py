@@ -11,7 +11,7 @@ from draftwood.drafters.drafter import overlap_of
 from draftwood.drafters.resources import Later, Need, field_of
 from draftwood.heads import packed
 from draftwood.heads.folder import StoredHead
-from draftwood.heads.trained import TrainedHead
+from draftwood.heads.trained import TrainedHead, kept_probe
 from draftwood.loading.draft_models import load_draft_model, load_target
 from draftwood.loading.hub import folder_of_settings
 from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
@@ -19,7 +19,7 @@ from draftwood.methods.drafts import IN_AUTO, Drafts
 from draftwood.methods.needs import Spec
 from draftwood.model_names import ModelNames
 from draftwood.models.model import Model
-from draftwood.sources.stored_prior import StoredPrior, usual_text
+from draftwood.sources.stored_prior import StoredPrior
 from draftwood.tokenizer.protocol import AnyTokenizer
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ModelSet:
             head.require_sizes_in(folder_of_settings(names.model), names.model)
         loaded = load_target(names.model, tokenizer, names.tp, adapter=names.adapter, **names.how)
         costs = Calibration(loaded.model, loaded.folder, loaded.dtype, curve)
-        prior = StoredPrior(loaded.model, usual_text(loaded.tokenizer), costs.folder)
+        prior = StoredPrior.for_texts(loaded.model, loaded.tokenizer, costs.folder)
         plain = cls(loaded.model, loaded.tokenizer, loaded.name, costs, prior, how=names.how)
         return plain.with_names(opened, ahead)
 
@@ -104,6 +104,12 @@ class ModelSet:
             costs = Calibration(loaded.model, loaded.folder, loaded.dtype)
             drafts = replace(drafts, model=loaded.model)
         return replace(self, drafts=drafts, draft_calibration=costs, files=files, overlap=ahead)
+
+    @property
+    def doubtful(self) -> Calibration | None:
+        """What to measure again while idle: the first doubtful calibration, if any."""
+        both = (self.calibration, self.draft_calibration)
+        return next((each for each in both if each is not None and each.is_doubtful), None)
 
     @property
     def given(self) -> frozenset[Need]:
@@ -151,7 +157,9 @@ class ModelSet:
         if tree is not None:
             parts["shape"] = methods.shape_of(tree, methods.recipe(chosen), self.drafts.levels)
         overlap = self.overlap if known.drafts_ahead else None
-        return methods.build(chosen, self.model, **parts, overlap=overlap)
+        kept = None if self.drafts.head is None else packed.probe_path(self.calibration)
+        with kept_probe(self.model, kept):
+            return methods.build(chosen, self.model, **parts, overlap=overlap)
 
     def _resources(self, known: Spec, measure: bool) -> dict[str, Later]:
         """All that there is for a method, by the field of ``Resources`` that it is."""
@@ -165,7 +173,7 @@ class ModelSet:
             found["draft_model"] = Later(partial(shared_passes, self.drafts.model))
         if measure or self.prior.is_known:
             found["stored"] = Later(lambda: self.prior)
-            found["prior"] = Later(lambda: self.prior.table)
+            found["prior"] = Later(partial(self.prior.ready, measure))
         return found
 
     def source(self, opened: Any) -> Any:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -227,6 +228,6 @@ def test_a_wait_for_a_line_is_time_to_measure(monkeypatch):
             heard.append("goes on")
 
     monkeypatch.setattr("builtins.input", lambda prompt: heard.append("input") or "hello")
-    lines = _lines(True, Calibration())
+    lines = _lines(True, SimpleNamespace(doubtful=None, calibration=Calibration()))
     assert next(lines) == "hello"
     assert heard == ["waits", "input", "goes on"]

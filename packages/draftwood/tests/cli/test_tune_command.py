@@ -17,6 +17,7 @@ from draftwood.costs.curve import FULL, Curve
 from draftwood.costs.following import Following
 from draftwood.native import library
 from draftwood.stats import Step
+from draftwood.storage import weights
 from draftwood.storage.home import home
 from draftwood.tree import DraftTree
 
@@ -96,6 +97,14 @@ def test_json(target, own_home):
     assert record["seconds_per_node_and_token"] == found["seconds_per_node_and_token"] >= 0
     assert record["measured_by"] == f"draftwood tune --model {target}"
     assert set(record["draft_seconds_per_step"]) == {"lookup", "recycling"}
+
+
+def test_what_follows_each_token_is_known_then(target, own_home, monkeypatch):
+    monkeypatch.setattr(weights, "home", home)
+    assert tuned("--model", target, "--method", "plain")["tokens_with_successors"] == 96
+    assert len(list(own_home.glob("priors/*.safetensors"))) == 1
+    shown = run("tune", "--model", target, "--method", "plain").stdout
+    assert "\nWhat follows each of 96 tokens is known." in shown
 
 
 def test_plain_alone_measures_the_curve_alone(target):
@@ -213,7 +222,7 @@ def test_ctrl_c_leaves_nothing(endless, own_home):
     assert process.returncode == 130
     assert said.strip() == "draftwood: stopped"
     left = {path.name for path in own_home.iterdir()} if own_home.exists() else set()
-    assert left <= {"kernels"}  # the library that every command compiles first
+    assert left <= {"kernels", "priors"}  # what came before it: the library, and a whole table
     assert not list(own_home.rglob("*.partial"))
 
 

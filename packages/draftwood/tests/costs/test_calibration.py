@@ -7,7 +7,8 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -472,6 +473,40 @@ def test_what_was_learnt_beside_other_programs_replaces_nothing_better(
     followed.keep("draftwood generate")
     assert followed.key is not None
     assert read(followed.key) == KnownCurve(CURVE)
+
+
+def test_what_was_learnt_of_an_assumed_curve_replaces_none_measured_meanwhile(
+    model: TransformersModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Following, "saw", SAW)
+    found = Calibration(model, folder, "float32")
+    found.followed(measures=False)  # of another process
+    tell(found, 3.0)
+    assert found.key is not None
+    store(found.key, CURVE, "draftwood tune")
+    found.keep("draftwood generate")
+    assert read(found.key) == KnownCurve(CURVE)
+    store(found.key, CURVE, "draftwood tune", busy=True)
+    found.keep("draftwood generate")
+    assert read(found.key) != KnownCurve(CURVE, is_good=False)
+
+
+def test_a_curve_that_another_process_measured_meanwhile_is_taken(
+    model: TransformersModel, folder: Path, measured: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Calibration(model, folder, "float32")
+    assert made.key is not None
+    key = made.key
+
+    @contextmanager
+    def waited(place: Path) -> Iterator[None]:
+        assert place == key.path
+        store(key, CURVE, "another process")
+        yield
+
+    monkeypatch.setattr(calibration, "locked_where_possible", waited)
+    assert made.curve(1) == CURVE(1)
+    assert measured == []
 
 
 def test_a_curve_that_is_corrected_keeps_the_speed_ups_of_draft_models(

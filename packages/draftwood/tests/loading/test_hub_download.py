@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from huggingface_hub import constants
 
-from draftwood.loading import packages
+from draftwood.loading import models, packages
 from draftwood.loading.hub import described, resolve
 from draftwood.loading.names import network_errors
 from draftwood.loading.origin import weights_digest
@@ -188,6 +188,17 @@ def test_a_connection_that_breaks_is_told_in_a_line(
         told = message or broken.__name__
         with pytest.raises(OSError, match=rf"did not hand out org/name \({told}\); try again"):
             resolve("org/name")
+
+
+def test_a_tokenizer_alone_takes_no_weights(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr(models, "open_tokenizer", opened.append)
+    with serve(MODEL) as address:
+        connect(address)
+        models.load_tokenizer("org/name")
+    assert sorted(path.name for path in opened[0].iterdir()) == ["config.json", "tokenizer.json"]
 
 
 def test_a_full_disk_is_not_the_hubs_fault(

@@ -17,7 +17,7 @@ from test_gguf_files import own_home  # noqa: F401  (a fixture)
 
 from draftwood.loading import kept_matrices
 from draftwood.loading.gguf_blocks import blocks_folder
-from draftwood.loading.kept_matrices import MATRICES, packed_from
+from draftwood.loading.kept_matrices import MATRICES, KeptBlocks, packed_from
 from draftwood.loading.models import load_model
 from draftwood.native.matrix import Blocks, Matrix
 from draftwood.storage import atomic
@@ -140,6 +140,19 @@ def test_other_files_and_other_products_are_kept_apart(tmp_path: Path, laid_out:
     folder = blocks_folder(paths[0])
     assert len(packed_from([folder])) == 2
     assert set(packed_from([folder])) < set(kept())
+
+
+def test_another_way_to_the_same_file_finds_what_is_kept(
+    tmp_path: Path, laid_out: list[int]
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "way").symlink_to(tmp_path / "real")
+    folder = blocks_folder(written(tmp_path / "real" / "m.gguf", "llama", "Q4_K"))
+    matrices = [
+        KeptBlocks(folder, [place / "m.gguf"], "int8", lambda: None)
+        for place in (tmp_path / "real", tmp_path / "way")
+    ]
+    assert matrices[0].states == matrices[1].states
 
 
 def changed(path: Path, other: Path) -> Path:

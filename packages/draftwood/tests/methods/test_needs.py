@@ -333,7 +333,7 @@ class Unread(StoredPrior):
     @property
     def table(self) -> BigramPrior:
         self.made += 1
-        return BigramPrior(np.array([[1], [0]]), np.array([[0.5], [0.5]]))
+        return BigramPrior(np.arange(2), np.array([[1], [0]]), np.array([[0.5], [0.5]]))
 
 
 def test_curve_and_prior_are_measured_only_where_they_are_used() -> None:

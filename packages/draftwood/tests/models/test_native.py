@@ -209,6 +209,13 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
         forget()
 
 
+def test_a_library_in_use_counts_as_new() -> None:
+    folder = library._compiled().parent
+    os.utime(folder, (1, 1))
+    assert library._compiled().parent == folder
+    assert folder.stat().st_mtime > 1
+
+
 def test_only_the_newest_libraries_are_kept(tmp_path) -> None:
     for number in range(library.MOST_KEPT + 3):
         (tmp_path / str(number)).mkdir()

@@ -1,14 +1,17 @@
 """The session of a bigram prior: native/sources/bigram_prior.cpp."""
 
+import numpy as np
+
 from draftwood.sources import BigramPrior
 from draftwood.sources.source import Candidates, Evidence, TargetUpdate
 
 
 def row_of(prior: BigramPrior, token: int) -> dict[int, float]:
     """Successors of one token with their probabilities; empty where the table has none."""
-    if token >= len(prior.tokens):
+    places = np.flatnonzero(prior.ids == token)
+    if not places.size:
         return {}
-    known = zip(prior.tokens[token].tolist(), prior.probs[token].tolist(), strict=True)
+    known = zip(prior.tokens[places[0]].tolist(), prior.probs[places[0]].tolist(), strict=True)
     return {successor: chance for successor, chance in known if successor >= 0}
 
 

@@ -97,7 +97,7 @@ def texts_of(model: TableModel) -> list[list[int]]:
 
 def made(source: type, settings: dict[str, Any], model: TableModel) -> Source:
     if source is BigramPrior:
-        return BigramPrior.of(model, known=VOCAB - 5, ranks=8)
+        return BigramPrior.of(model, ids=range(VOCAB - 5), ranks=8)
     if source is PredictionSource:
         return PredictionSource(PredictedText([each for text in texts_of(model) for each in text]))
     if source is Datastore:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++
 
 
 def sources_of(model: TableModel) -> dict[str, Sequence[Source]]:
-    prior = BigramPrior.of(model, known=VOCAB - 5, ranks=8)
+    prior = BigramPrior.of(model, ids=range(VOCAB - 5), ranks=8)
     return {
         "suffix": (Suffix(),),
         "short suffix": (Suffix(longest=2, shortest=2),),

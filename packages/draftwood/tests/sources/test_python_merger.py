@@ -88,13 +88,21 @@ def test_the_bigram_prior_is_what_the_model_says_after_one_token() -> None:
     for token in (0, 7, 63):
         own = model.start().extend([7, token]).logits[-1]
         assert list(row_of(prior, token)) == own.topk(4).indices.tolist()
-    assert row_of(BigramPrior.of(model, known=10), 10) == {}
+    some = BigramPrior.of(model, before=[7], ids=[63, 9], ranks=4)
+    assert row_of(some, 63) == pytest.approx(row_of(prior, 63), abs=1e-5)
+    assert row_of(some, 10) == {}
+    rest = BigramPrior.of(model, before=[7], ids=[10, 0], ranks=4)
+    for token in (10, 9):
+        assert row_of(some.joined(rest), token) == pytest.approx(row_of(prior, token), abs=1e-5)
+    with pytest.raises(ValueError, match="different ids"):
+        some.joined(some)
 
 
 def test_a_prior_survives_its_file(tmp_path: Path) -> None:
-    prior = BigramPrior.of(table(), ranks=3)
+    prior = BigramPrior.of(table(), ids=[5, 2], ranks=3)
     prior.save(tmp_path / "prior.safetensors")
     read = BigramPrior.load(tmp_path / "prior.safetensors")
+    assert np.array_equal(read.ids, [5, 2])
     assert np.array_equal(read.tokens, prior.tokens)
     assert np.allclose(read.probs, prior.probs, atol=1e-3)
     (tmp_path / "bad").write_text("nothing")

@@ -1,12 +1,15 @@
 """Bigram priors are taken from a model once and found again."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from draftwood import methods
+from draftwood.sources import stored_prior
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import tiny_llama
 from draftwood_torch.models.transformers import TransformersModel
@@ -70,10 +73,73 @@ def test_a_disk_that_refuses_costs_nothing_but_time(
 
 
 def test_time_that_is_up_leaves_a_shorter_table(model: TransformersModel) -> None:
-    table = StoredPrior(model).measure(0.0)
+    table = StoredPrior(model).grow(0.0)
     assert 0 < len(table.tokens) < model.vocab_size
     assert StoredPrior(model).path is None
     assert row_of(table, model.vocab_size - 1) == {}
+
+
+def test_a_table_grows_by_what_it_lacks_in_the_order_asked_for(
+    folder: Path, model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = model.vocab_size - 1
+    prior = StoredPrior(model, [1], folder, lambda: [last, last, 3, 10**6])
+    first = prior.grow(0.0)
+    assert first.ids[:3].tolist() == [last, 3, 0]
+    whole = StoredPrior(model, [1], folder).grow()
+    assert whole.ids[: len(first.ids)].tolist() == first.ids.tolist()
+    assert sorted(whole.ids.tolist()) == list(range(model.vocab_size))
+    assert row_of(StoredPrior(model, [1], folder).table, 30) == pytest.approx(
+        row_of(whole, 30), abs=1e-3
+    )
+    monkeypatch.setattr(stored_prior.BigramPrior, "of", None)  # nothing is left to ask for
+    assert len(StoredPrior(model, [1], folder).grow().ids) == model.vocab_size
+
+
+def test_a_rough_table_is_taken_as_it_is_until_there_is_time(
+    folder: Path, model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_prior, "STORED_SECONDS", 0.0)
+    monkeypatch.setattr(stored_prior, "is_disturbed", lambda share: True)
+    rough = StoredPrior(model, [1], folder).table
+    assert rough.is_rough
+    assert len(StoredPrior(model, [1], folder).ready(measures=False).ids) == len(rough.ids)
+    monkeypatch.setattr(stored_prior, "is_disturbed", lambda share: False)
+    longer = StoredPrior(model, [1], folder).table
+    assert len(longer.ids) == 2 * len(rough.ids)
+    assert not longer.is_rough
+    assert len(StoredPrior(model, [1], folder).table.ids) == len(longer.ids)  # not asked again
+
+
+def test_a_table_that_another_process_stored_meanwhile_is_taken(
+    folder: Path, model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def waited(place: Path) -> Iterator[None]:
+        stored.save(place)
+        yield
+
+    stored, prior = StoredPrior(model, [1]).grow(0.0), StoredPrior(model, [1], folder)
+    assert prior.path is not None
+    prior.path.parent.mkdir(exist_ok=True)
+    monkeypatch.setattr(stored_prior, "locked_where_possible", waited)
+    monkeypatch.setattr(stored_prior.BigramPrior, "of", None)
+    assert np.array_equal(prior.table.ids, stored.ids)
+
+
+def test_a_beginning_that_changes_from_day_to_day_finds_the_same_table(
+    folder: Path, model: TransformersModel
+) -> None:
+    days = [StoredPrior(model, [day], folder, kind="with a date") for day in (1, 2)]
+    assert days[0].path == days[1].path
+    assert days[0].path != StoredPrior(model, [1], folder, kind="without").path
+
+
+def test_no_table_grows_beyond_what_memory_is_meant_for(
+    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_prior, "MOST_KNOWN", 20)
+    assert len(StoredPrior(model).grow().ids) == 20
 
 
 def test_auto_guesses_with_it(model: TransformersModel) -> None:

@@ -17,6 +17,7 @@ from small_tokenizers import KINDS, SPECIAL, byte_level, hard_texts, pieces
 from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TokenizersBackend
 
+from draftwood.sources.stored_prior import usual_tokens
 from draftwood.text.prompts import encode_text, token_ids
 from draftwood.tokenizer import AnyTokenizer, Tokenizer, open_tokenizer
 
@@ -329,3 +330,14 @@ def test_the_built_in_tokenizer_is_the_same_as_in_transformers() -> None:
     ours, usual = opened(folder), AutoTokenizer.from_pretrained(folder)
     texts = [path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))]
     assert differences(ours, usual, [*hard_texts(), *texts]) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_usual_tokens_begin_with_characters_and_end_with_parts_of_them(kind: str) -> None:
+    ours = Tokenizer(tokenizers.Tokenizer.from_str(KINDS[kind]()), NAMED, (), None)
+    order = list(dict.fromkeys(usual_tokens(ours)))
+    assert sorted(order) == list(range(len(ours)))
+    character, parts = (ours.encode(text, False) for text in ("a", "\u8000"))
+    assert order.index(character[-1]) < 200
+    rare = parts[-1] if kind == "pieces" else ours.all_special_ids[0]
+    assert order.index(rare) > len(ours) - 300

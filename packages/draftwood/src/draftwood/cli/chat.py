@@ -18,8 +18,8 @@ from draftwood.sampling_params import sampling_params
 from draftwood.storage.home import absolute
 
 if TYPE_CHECKING:
-    from draftwood.costs.calibration import Calibration
     from draftwood.model_names import ModelNames
+    from draftwood.model_set import ModelSet
 
 
 @click.command()
@@ -103,11 +103,10 @@ def chat(
     if manner.interactive:
         hear_ctrl_c(ends_imports=False)  # of a command: the conversation goes on
         _greet(names.model, conversation)
-    calibration = loaded.calibration
-    for line in _lines(manner.interactive, calibration):
+    for line in _lines(manner.interactive, loaded.models):
         if line.strip() and not conversation.take(line.strip()):
             break
-    calibration.keep("draftwood chat")
+    loaded.calibration.keep("draftwood chat")
 
 
 def _resumes_by_default() -> bool:
@@ -138,7 +137,7 @@ def _greet(model: str, conversation: Conversation) -> None:
     notes().print(f"{told}. /help lists commands, Ctrl-D leaves.", style="dim", markup=False)
 
 
-def _lines(interactive: bool, calibration: "Calibration") -> Iterator[str]:
+def _lines(interactive: bool, models: "ModelSet") -> Iterator[str]:
     """Read lines from the user, with a prompt and line editing on a terminal.
 
     While they think, a doubtful curve is measured again.
@@ -151,7 +150,7 @@ def _lines(interactive: bool, calibration: "Calibration") -> Iterator[str]:
         import readline  # noqa: F401
     while True:
         try:
-            with calibration.mending():
+            with (models.doubtful or models.calibration).mending():
                 line = input("> ")
             yield line
         except KeyboardInterrupt:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
     from draftwood.text.language_model import LanguageModel
 
-CURVE_SHARE = 0.5  # of the time; the methods get the rest
+PRIOR_SHARE, CURVE_SHARE = 0.3, 0.4  # of the time, at most; the methods get the rest
 NOT_STORED = 1  # exit code
 
 
@@ -55,7 +55,7 @@ def _names(
 @click.option(
     "--seconds",
     type=options.NumberRange(min=0, min_open=True),
-    default=30.0,
+    default=60.0,
     show_default=True,
     help="Most time to measure.",
 )
@@ -89,6 +89,9 @@ def tune(
     The curve is stored under $DRAFTWOOD_HOME for this model, dtype, device and number of threads.
     Methods that choose the size of their trees find it there; without it the first load makes a
     rougher one in at most 3 s. Best measured while the machine does nothing else.
+
+    What the model says after single tokens, which drafts begin with, is completed too, each time
+    by what is lacking.
 
     A curve that was measured beside other programs replaces no undisturbed one. The exit code is 1
     if none can be stored.
@@ -177,6 +180,7 @@ class Report:
 
     Attributes:
         instructions: what the CPU multiplies matrices with; None where PyTorch does that.
+        prior: tokens whose successors are known.
         costs: by method, plain decoding among them.
         skipped: methods that this model cannot be used with, and why.
         draft: folder of the draft model; None without one.
@@ -188,6 +192,7 @@ class Report:
     key: "Key"
     instructions: str | None
     measured: "MeasuredCurve"
+    prior: int
     costs: dict[str, Cost]
     skipped: dict[str, str]
     draft: Path | None = None
@@ -220,9 +225,9 @@ class Report:
 
     def store(self, command: str) -> None:
         """Store the curve; one that was disturbed replaces no undisturbed one."""
-        from draftwood.costs.calibration import known_speed_ups, store
+        from draftwood.costs.calibration import is_known_well, known_speed_ups, store
 
-        if self.measured.busy and _is_known_well(self.key):
+        if self.measured.busy and is_known_well(self.key):
             self.stored = self.key.path
             self.refusal = (
                 f"other programs kept the CPU busy, and {self.key.path} holds a curve that nothing"
@@ -256,20 +261,11 @@ class Report:
             "seconds": list(curve.seconds),
             "seconds_per_node_and_token": curve.per_context_token,
             "busy": self.measured.busy,
+            "tokens_with_successors": self.prior,
             "methods": self.results,
             "skipped": self.skipped,
             "stored": None if self.stored is None else str(self.stored),
         }
-
-
-def _is_known_well(key: "Key") -> bool:
-    """True if a curve is stored that was measured while nothing disturbed it."""
-    from draftwood.costs.calibration import read
-
-    try:
-        return read(key).is_good
-    except (ValueError, OSError):  # none, or a damaged one
-        return False
 
 
 def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float) -> Report:
@@ -278,7 +274,8 @@ def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float
     from draftwood.costs.following import Following
 
     end = time.perf_counter() + seconds
-    share = seconds * CURVE_SHARE if names else seconds
+    prior = lm.prior.grow(seconds * PRIOR_SHARE)
+    share = seconds * CURVE_SHARE if names else end - time.perf_counter()
     with progress() as bar:
         task = bar.add_task("forward passes", total=ROUNDS + 1)
         measured = watched(
@@ -299,8 +296,10 @@ def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float
     key = lm.calibration.key
     assert key is not None  # a model given by name has a folder
     draft = lm.models.draft_calibration
+    folder = draft and draft.folder
+    known = len(prior.ids)
     return Report(
-        lm.name, key, options.instructions(lm), measured, costs, skipped, draft and draft.folder
+        *(lm.name, key, options.instructions(lm), measured, known, costs, skipped), draft=folder
     )
 
 
@@ -327,6 +326,7 @@ def _print(report: Report) -> None:
         console.print(
             "\nOther programs kept the CPU busy; measure again when they are done.", style="yellow"
         )
+    console.print(f"\nWhat follows each of {report.prior:,} tokens is known.", soft_wrap=True)
     _print_methods(report)
     if not report.refusal:
         console.print(f"\nstored in {report.stored}", style="dim", soft_wrap=True, markup=False)

@@ -28,7 +28,7 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.native.threads import allowed, threads
-from draftwood.storage.atomic import write_file
+from draftwood.storage.atomic import locked_where_possible, write_file
 from draftwood.storage.home import home
 from draftwood.storage.machine import device_name, processor
 from draftwood.storage.progress import progress
@@ -214,22 +214,40 @@ def curve_for(model: Model, key: Key | None, measures: bool = True) -> KnownCurv
     Args:
         measures: False assumes one instead, of a machine where draft tokens are dear.
     """
-    try:
-        if key is not None:
-            return read(key)
-    except FileNotFoundError:
-        pass
-    except (ValueError, OSError) as error:
-        _warn(f"{error}; {'it is measured again' if measures else 'passes of texts replace it'}")
+    known = _read_or_warn(key, measures)
+    if known is not None:
+        return known
     if not measures:
         return KnownCurve(ASSUMED, is_good=False)
-    measured = _measure(model, PASSING_SECONDS if key is None else STORED_SECONDS)
-    if key is not None:
-        try:
-            store(key, measured.curve, "draftwood.load", busy=measured.busy)
-        except OSError as error:
-            _warn(f"{error}; until then every load measures what a pass costs")
+    with locked_where_possible(None if key is None else key.path):
+        with suppress(OSError, ValueError):
+            if key is not None:  # of two processes one measures
+                return read(key)
+        measured = _measure(model, PASSING_SECONDS if key is None else STORED_SECONDS)
+        if key is not None:
+            try:
+                store(key, measured.curve, "draftwood.load", busy=measured.busy)
+            except OSError as error:
+                _warn(f"{error}; until then every load measures what a pass costs")
     return KnownCurve(measured.curve, not measured.busy)
+
+
+def _read_or_warn(key: Key | None, measures: bool) -> KnownCurve | None:
+    try:
+        return None if key is None else read(key)
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        _warn(f"{error}; {'it is measured again' if measures else 'passes of texts replace it'}")
+        return None
+
+
+def is_known_well(key: Key) -> bool:
+    """True if a curve is stored that was measured while nothing disturbed it."""
+    try:
+        return read(key).is_good
+    except (ValueError, OSError):  # none, or a damaged one
+        return False
 
 
 def known_speed_ups(key: Key) -> dict[str, Mapping[str, float]]:
@@ -388,7 +406,8 @@ class Calibration:
     def keep(self, command: str) -> None:
         """Store the corrections that passes made to a doubtful curve; takes a millisecond.
 
-        Corrections learnt beside other programs never replace an undisturbed measurement.
+        Corrections learnt beside other programs never replace an undisturbed measurement, and
+        no corrections replace one that another process made meanwhile.
 
         Args:
             command: whose passes they were.
@@ -397,7 +416,9 @@ class Calibration:
         if not self.is_doubtful or found is None or found.passes < LEAST_PASSES:
             return
         busy = is_disturbed(self._cpu.share)
-        if (key := self.key) is not None and not (busy and found.is_good):
+        if (key := self.key) is None or (busy and found.is_good):
+            return
+        if found.is_good or not is_known_well(key):
             _store(key, found.curve, command, busy=busy, passes=found.passes)
 
     @property

@@ -119,15 +119,20 @@ class HeadTarget(Protocol):
 
 def shipped(target: HeadTarget, kind: str) -> TrainedHead | None:
     """Find the head of a kind that comes with draftwood for a target, where the library runs it."""
-    model, path = target.model, None
+    model = target.model
     if not isinstance(model, NativeModel):
         return None
-    if target.folder is not None:
-        further = target.dtype, adapter_of(model)
-        path, _ = kept_for("probes", target.folder, *further, suffix=".json")
-    with kept_probe(model, path):
+    with kept_probe(model, probe_path(target)):
         found = shipped_for(model, kind)
     return found if found is not None and runs_for(model, found) else None
+
+
+def probe_path(target: HeadTarget) -> Path | None:
+    """Path for the probe of a target; None for one that came from memory."""
+    if target.folder is None:
+        return None
+    further = target.dtype, adapter_of(target.model)
+    return kept_for("probes", target.folder, *further, suffix=".json")[0]
 
 
 def shape_of(config: "EagleConfig | LmConfig") -> HeadShape:

@@ -108,7 +108,7 @@ class KeptBlocks:
                 keep(kept, self.folder, write, lambda found: is_whole(found, size), waits=False)
 
     def _states(self) -> dict[str, list[int]]:
-        return {str(file): state_of(file) for file in self.files}
+        return {str(file.resolve()): state_of(file) for file in self.files}
 
     def _made_from(self, blocks: Sequence[Blocks]) -> dict[str, object]:
         """Everything that the bytes depend on."""

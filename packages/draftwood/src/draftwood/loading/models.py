@@ -209,7 +209,7 @@ def load_tokenizer(name: str) -> AnyTokenizer:
     Raises:
         ValueError: for an unknown name.
     """
-    return open_tokenizer(hub.blocks_of(name) or hub.folder_of(name))
+    return open_tokenizer(hub.blocks_of(name) or hub.described(name))
 
 
 def _cache_of(cache: str | None, place: Device) -> CacheType | None:

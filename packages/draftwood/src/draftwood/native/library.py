@@ -7,6 +7,7 @@ import ctypes
 import functools
 import hashlib
 import json
+import os
 import platform
 import shutil
 import time
@@ -103,6 +104,8 @@ def _compiled() -> Path:
             warnings.warn(f"{folder / LIBRARY} is damaged; it is compiled again", stacklevel=4)
         publish(folder, f"the C++ library for {platform.machine()}", _compile, _is_whole)
         _forget_old(folder.parent)
+    with contextlib.suppress(OSError):  # a disk that only reads
+        os.utime(folder)
     return folder / LIBRARY
 
 
@@ -169,8 +172,8 @@ def instructions(of_bytes: bool) -> str | None:
 
 
 def _forget_old(folder: Path) -> None:
-    """Keep the newest few libraries; another CPU, compiler or version of draftwood makes one of its
-    own.
+    """Keep the few libraries that were used last; another CPU, compiler or version of draftwood
+    makes one of its own.
     """
     found = [path for path in folder.iterdir() if (path / LIBRARY).is_file()]
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:

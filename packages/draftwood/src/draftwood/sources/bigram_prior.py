@@ -2,9 +2,10 @@
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ class CBigramPriorSettings(ctypes.Structure):
     """``BigramPriorSettings`` of native/sources/bigram_prior.cpp."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("tokens", "probs")),
+        *((name, ctypes.c_void_p) for name in ("rows", "tokens", "probs")),
         *((name, ctypes.c_int64) for name in ("known", "ranks")),
     )
 
@@ -41,32 +42,38 @@ class BigramPrior:
     more often than silence. ``BigramPrior.of`` measures it.
 
     Args:
-        tokens: successors of each token, likeliest first; -1 where there is none. Tokens beyond the
-            table have none.
+        ids: tokens whose successors are known; the others have none here.
+        tokens: successors of each of them, likeliest first; -1 where there is none.
         probs: their probabilities.
+        is_rough: whether other programs left time for a few tokens alone.
 
     Raises:
-        ValueError: for tables of different shapes.
+        ValueError: for tables of different shapes, or a token with two rows.
     """
 
     name: ClassVar[str] = "bigram-prior"
     reads_logits: ClassVar[bool] = False
+    ids: Int[np.ndarray, " known"]
     tokens: Int[np.ndarray, "known ranks"]
     probs: Float[np.ndarray, "known ranks"]
+    is_rough: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens.shape != self.probs.shape or self.tokens.ndim != 2:
             shapes = f"{list(self.tokens.shape)} and {list(self.probs.shape)}"
             raise ValueError(f"tokens and probs must be tables of one shape, got {shapes}")
-        object.__setattr__(self, "tokens", np.ascontiguousarray(as_array(self.tokens), np.int64))
-        object.__setattr__(self, "probs", np.ascontiguousarray(as_array(self.probs), np.float32))
+        if self.ids.shape != self.tokens.shape[:1] or len(np.unique(self.ids)) < len(self.ids):
+            raise ValueError(f"{len(self.tokens)} rows need as many different ids")
+        for name, kind in (("ids", np.int32), ("tokens", np.int32), ("probs", np.float32)):
+            table = np.ascontiguousarray(as_array(getattr(self, name)), kind)
+            object.__setattr__(self, name, table)
 
     @classmethod
     def of(
         cls,
         model: Model,
         before: Sequence[int] = (0,),
-        known: int | None = None,
+        ids: Iterable[int] | None = None,
         ranks: int = PRIOR_RANKS,
         seconds: float = float("inf"),
     ) -> "BigramPrior":
@@ -78,28 +85,31 @@ class BigramPrior:
         Args:
             model: whose prior.
             before: the tokens before each, at least one; of more than fit the context the newest.
-            known: only for the first so many tokens; vocabularies made by merging are in order of
-                frequency.
+            ids: only these tokens, in this order, each once; None for all.
             ranks: successors of each token.
             seconds: stop before this time is over; a few tokens are measured however long they
                 take.
         """
-        known, ranks = (
-            min(known or model.vocab_size, model.vocab_size),
-            min(ranks, model.vocab_size),
-        )
+        ranks = min(ranks, model.vocab_size)
         limit = model.context_length
         if limit is not None:  # the tree takes two places of its own: root and token
             before = list(before)[-(limit - 1) :] if limit > 1 else ()
-        if not before:  # what follows a token is behind the context
-            return cls(np.empty((0, ranks), np.int64), np.empty((0, ranks), np.float32))
-        with closing(model.start()) as session:
-            return cls(*_successors(session, before, known, ranks, seconds))
+        tables = [(np.empty(0, np.int32), *(np.empty((0, ranks), kind) for kind in "if"))]
+        if before:  # else what follows a token is behind the context
+            asked = range(model.vocab_size) if ids is None else ids
+            with closing(model.start()) as session:
+                tables += _successors(session, before, iter(asked), ranks, seconds)
+        return cls(*map(np.concatenate, zip(*tables, strict=True)))
+
+    def joined(self, other: "BigramPrior") -> "BigramPrior":
+        """This table and the rows of another, which has as many ranks and none of these ids."""
+        pairs = ((self.ids, other.ids), (self.tokens, other.tokens), (self.probs, other.probs))
+        return BigramPrior(*map(np.concatenate, pairs))
 
     def save(self, path: Path) -> None:
         """Write the table to a file."""
-        tables = {"tokens": self.tokens.astype(np.int32), "probs": self.probs.astype(np.float16)}
-        write_arrays(path, tables)
+        tables = {"ids": self.ids, "tokens": self.tokens, "probs": self.probs.astype(np.float16)}
+        write_arrays(path, tables, {"is_rough": "yes"} if self.is_rough else None)
 
     @classmethod
     def load(cls, path: Path) -> "BigramPrior":
@@ -110,35 +120,35 @@ class BigramPrior:
         """
         try:
             with safe_open(path, "np") as file:
-                return cls(file.get_tensor("tokens"), file.get_tensor("probs"))
+                is_rough = "is_rough" in (file.metadata() or {})
+                return cls(*map(file.get_tensor, ("ids", "tokens", "probs")), is_rough)
         except SafetensorError as error:
             raise ValueError(f"{path} holds no bigram prior: {error}") from error
 
     def native(self, request: DraftRequest) -> NativeSource:
-        tables = (self.tokens, self.probs)
-        settings = CBigramPriorSettings(*(address_of(table) for table in tables), *tables[0].shape)
+        rows = np.full(int(self.ids.max(initial=-1)) + 1, -1, np.int32)
+        rows[self.ids] = np.arange(len(self.ids))
+        tables = (rows, self.tokens, self.probs)
+        sizes = (len(rows), self.tokens.shape[1])
+        settings = CBigramPriorSettings(*(address_of(table) for table in tables), *sizes)
         return NativeSource(self.name, settings, (Evidence(self.name, 1),), shared=tables)
 
 
 def _successors(
-    session: ModelSession, before: Sequence[int], known: int, ranks: int, seconds: float
-) -> tuple[Int[np.ndarray, "known ranks"], Float[np.ndarray, "known ranks"]]:
-    """The likeliest successors of the first ``known`` tokens, or of as many as time allows."""
-    tokens, probs = [], []
+    session: ModelSession, before: Sequence[int], ids: Iterable[int], ranks: int, seconds: float
+) -> Iterable[
+    tuple[Int[np.ndarray, " star"], Int[np.ndarray, "star ranks"], Float[np.ndarray, "star ranks"]]
+]:
+    """Ask for the likeliest successors of tokens, star by star, for as many as time allows."""
     *earlier, root = before
     if earlier:
         extend_in_chunks(session, earlier)
-    since, width, start = time.perf_counter(), LEAST_STAR, 0
-    while start < known:
-        star = list(range(start, min(known, start + width)))
+    since, width, done = time.perf_counter(), LEAST_STAR, 0
+    while star := list(islice(ids, width)):
         tree = DraftTree.of([root, *star], [-1] + [0] * len(star))
         logits = session.forward(tree).rows[1:]
-        best, chances = topk_probs(logits, ranks, temperature=1.0)
-        tokens.append(best)
-        probs.append(chances)
-        start += len(star)
-        spent = time.perf_counter() - since
+        yield np.array(star, np.int32), *topk_probs(logits, ranks, temperature=1.0)
+        done += len(star)
         width = min(STAR, 2 * width)
-        if spent * (1 + width / start) > seconds:
+        if (time.perf_counter() - since) * (1 + width / done) > seconds:
             break
-    return np.concatenate(tokens), np.concatenate(probs)

@@ -1,14 +1,19 @@
 """Bigram priors on disk: taken from a model once, found again by every later load."""
 
+import string
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from draftwood.costs.disturbance import CpuShare, is_disturbed
 from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import Model
 from draftwood.sources.bigram_prior import PRIOR_RANKS, BigramPrior
-from draftwood.storage.atomic import write_file
+from draftwood.storage.atomic import locked_where_possible, write_file
 from draftwood.storage.progress import progress
 from draftwood.storage.weights import kept_for
 from draftwood.tokenizer.chat_template import FAILURES
@@ -20,6 +25,8 @@ QUESTION, ANSWER = (
 )
 STORED_SECONDS = 6.0  # for a prior that later loads find again
 PASSING_SECONDS = 1.0  # for one that is forgotten with the process
+LEAST_KNOWN = 1024  # tokens of a prior that is not rough, however slow the model
+MOST_KNOWN = 65_536  # tokens of a prior: 13 MB, and nearly all that texts are made of
 
 
 class StoredPrior:
@@ -32,21 +39,47 @@ class StoredPrior:
         model: whose prior.
         before: tokens before each token whose successors are asked for.
         folder: of the weights; None for a model that came from memory, whose prior is not stored.
+        order: gives the tokens, those to measure first first; by default in order of their ids.
+        kind: names ``before`` where this changes from day to day, as a template with a date does.
     """
 
     def __init__(
-        self, model: Model, before: Sequence[int] = (0,), folder: Path | None = None
+        self,
+        model: Model,
+        before: Sequence[int] = (0,),
+        folder: Path | None = None,
+        order: Callable[[], Iterable[int]] = tuple,
+        kind: str = "",
     ) -> None:
-        self.model, self.before, self.folder = model, tuple(before), folder
+        self.model, self.before, self.folder, self.order = model, tuple(before), folder, order
+        self.kind = kind or self.before
         self._table: BigramPrior | None = None
         self._making = threading.Lock()
+
+    @classmethod
+    def for_texts(cls, model: Model, tokenizer: AnyTokenizer, folder: Path | None) -> "StoredPrior":
+        """Make the prior of a model for texts such as it usually writes."""
+        kind = repr((QUESTION, ANSWER, tokenizer.chat_template))
+        order = partial(usual_tokens, tokenizer)
+        return cls(model, usual_text(tokenizer), folder, order, kind)
 
     @property
     def table(self) -> BigramPrior:
         """The prior; the first look may take 6 s, or 1 s for a model from memory."""
+        return self.ready()
+
+    def ready(self, measures: bool = True) -> BigramPrior:
+        """The prior; measured where there is none, and further where there is a rough one.
+
+        Args:
+            measures: False takes a rough one as it is.
+        """
         with self._making:
             if self._table is None:
-                self._table = self._made()
+                self._table = self._read()
+            if self._table is None or (self._table.is_rough and measures):
+                seconds = PASSING_SECONDS if self.path is None else STORED_SECONDS
+                self._table = self._measured(seconds, lambda found: found.is_rough)
             return self._table
 
     @property
@@ -55,14 +88,55 @@ class StoredPrior:
         path = self.path
         return self._table is not None or (path is not None and path.exists())
 
-    def _made(self) -> BigramPrior:
-        path = self.path
-        try:
-            if path is not None and path.exists():
+    def grow(self, seconds: float = float("inf")) -> BigramPrior:
+        """Ask the model for what the prior lacks, the commoner tokens first, and store it."""
+        with self._making:
+            self._table = self._measured(seconds)
+            return self._table
+
+    def _read(self) -> BigramPrior | None:
+        """The prior on disk; None where there is none, or a damaged one, which is overwritten."""
+        with suppress(ValueError, OSError):
+            if (path := self.path) is not None and path.exists():
                 return BigramPrior.load(path)
-        except (ValueError, OSError):
-            pass  # damaged: written again below
-        return self.measure(PASSING_SECONDS if path is None else STORED_SECONDS)
+        return None
+
+    def _measured(
+        self, seconds: float, wanting: Callable[[BigramPrior], bool] = lambda found: True
+    ) -> BigramPrior:
+        """The prior with what the model says in so many seconds after further tokens; stored.
+
+        Args:
+            wanting: whether a prior that another process stored meanwhile lacks too much.
+        """
+        with locked_where_possible(self.path):
+            known = self._read() or self._table
+            if known is not None and not wanting(known):
+                return known
+            table = self._further(known, seconds)
+            if (path := self.path) is not None:
+                with suppress(OSError):  # the next load measures it again
+                    write_file(path, table.save)
+            return table
+
+    def _further(self, known: BigramPrior | None, seconds: float) -> BigramPrior:
+        done = set[int]() if known is None else set(known.ids.tolist())
+        if known is not None and len(done) >= min(MOST_KNOWN, self.model.vocab_size):
+            return known
+        lacking, cpu = islice(self._lacking(done), MOST_KNOWN - len(done)), CpuShare()
+        with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
+            table = BigramPrior.of(self.model, self.before, lacking, seconds=seconds)
+        table = table if known is None else known.joined(table)
+        least = min(LEAST_KNOWN, self.model.vocab_size)
+        return replace(table, is_rough=is_disturbed(cpu.share) and len(table.ids) < least)
+
+    def _lacking(self, known: set[int]) -> Iterator[int]:
+        """Every token of the model that ``known``, which takes them up, lacks, each once."""
+        for ids in (self.order(), range(self.model.vocab_size)):
+            for token in ids:
+                if token not in known and token < self.model.vocab_size:
+                    known.add(token)
+                    yield token
 
     @property
     def path(self) -> Path | None:
@@ -81,20 +155,7 @@ class StoredPrior:
         if self.folder is None:
             return None
         own = filter(None, (adapter_of(self.model),))
-        return kept_for(kind, self.folder, self.before, *further, *own)
-
-    def measure(self, seconds: float = float("inf")) -> BigramPrior:
-        """Take the prior from the model, the first tokens first, and store it.
-
-        From now on this one is used.
-        """
-        with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
-            table = BigramPrior.of(self.model, self.before, seconds=seconds)
-        if (path := self.path) is not None:
-            with suppress(OSError):  # the next load measures it again
-                write_file(path, table.save)
-        self._table = table
-        return table
+        return kept_for(kind, self.folder, self.kind, *further, *own)
 
 
 def usual_text(tokenizer: AnyTokenizer) -> list[int]:
@@ -116,3 +177,22 @@ def usual_text(tokenizer: AnyTokenizer) -> list[int]:
         edges = (special_id(tokenizer, "bos"), special_id(tokenizer, "eos"))
         start = [token for token in edges if isinstance(token, int)][:1]
     return [*start, *tokenizer(ANSWER, add_special_tokens=False)["input_ids"]] or [0]
+
+
+def usual_tokens(tokenizer: AnyTokenizer) -> Iterator[int]:
+    """Give the tokens, the commoner first as far as they tell, some of them twice.
+
+    Single characters come first; then whole texts by their ids, since merged vocabularies are in
+    order of frequency; parts of characters and special tokens come last.
+    """
+    for character in string.printable:
+        for text in (character, f" {character}"):
+            yield from tokenizer(text, add_special_tokens=False)["input_ids"]
+    parts = list[int]()
+    for token in range(len(tokenizer)):
+        text = tokenizer.decode([token], skip_special_tokens=True)
+        if text and "\ufffd" not in text:
+            yield token
+        else:
+            parts.append(token)
+    yield from parts

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,6 +147,17 @@ def locked(destination: Path, waits: bool = True) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def locked_where_possible(destination: Path | None) -> Iterator[None]:
+    """Keep other processes from what is made at a place, if there is one and its disk allows."""
+    with ExitStack() as stack:
+        if destination is not None:
+            with suppress(OSError):
+                destination.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(destination))
+        yield
 
 
 def hold(file: Path, taken: Exception) -> "BaseFileLock":

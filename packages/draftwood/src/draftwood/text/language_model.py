@@ -25,7 +25,7 @@ from draftwood.model_set import ModelSet
 from draftwood.models.model import InProcess, Model, PrefixStore
 from draftwood.sampling import Sampling
 from draftwood.sampling_params import SamplingParams, sampling_params, takes_options
-from draftwood.sources.stored_prior import StoredPrior, usual_text
+from draftwood.sources.stored_prior import StoredPrior
 from draftwood.stats import Step
 from draftwood.storage.home import expanded
 from draftwood.text.builder import StopStrings
@@ -90,7 +90,7 @@ class LanguageModel(TextEmbedder, InProcess):
     ) -> None:
         self.model, self.tokenizer, self.method, self.name = model, tokenizer, method, name
         self.calibration = calibration or Calibration(model)
-        self.prior = prior or StoredPrior(model, usual_text(tokenizer), self.calibration.folder)
+        self.prior = prior or StoredPrior.for_texts(model, tokenizer, self.calibration.folder)
         self.models = ModelSet(model, tokenizer, name, self.calibration, self.prior)
         self.learning: Learning | None = None
         if grammars is not None:

@@ -5,7 +5,8 @@ namespace draftwood {
 
 // CBigramPriorSettings of sources/bigram_prior.py.
 struct BigramPriorSettings {
-    const int64_t* tokens;  // [known ranks], -1 where there is none
+    const int32_t* rows;    // [known], of each token in the tables, -1 where it has none
+    const int32_t* tokens;  // [rows ranks], -1 where there is none
     const float* probs;
     int64_t known, ranks;
 };
@@ -27,12 +28,12 @@ struct BigramPriorSource : Source {
 
     void candidates(const State& state, CandidateList& list) const override {
         const int32_t token = state.as<int32_t>();
-        if (token >= settings.known) return;
+        if (token >= settings.known || settings.rows[token] < 0) return;
         TokenProbs probs;
         for (int64_t rank = 0; rank < settings.ranks; rank++) {
-            const int64_t place = token * settings.ranks + rank;
+            const int64_t place = settings.rows[token] * settings.ranks + rank;
             if (settings.tokens[place] >= 0)
-                probs.push_back({(int32_t)settings.tokens[place], settings.probs[place]});
+                probs.push_back({settings.tokens[place], settings.probs[place]});
         }
         if (!probs.empty()) list.add(0, std::move(probs));
     }
