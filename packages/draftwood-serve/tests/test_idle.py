@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from draftwood.model_set import ModelSet
 from draftwood_serve import thread as serve_thread
 from draftwood_serve.metrics import MetricFamilies, Metrics
 from draftwood_serve.settings import ServeSettings
@@ -20,6 +19,9 @@ class Doubted:
         self.is_doubtful, self.asked = is_doubtful, asked
         self.disturbed: list[bool] = []
 
+    def first_doubtful(self, other: None) -> "Doubted | None":
+        return self if self.is_doubtful else other
+
     def mend(self, disturbed: Callable[[], bool]) -> None:
         self.disturbed.append(disturbed())
         self.asked()
@@ -27,20 +29,11 @@ class Doubted:
         self.is_doubtful = False
 
 
-def test_the_first_of_the_models_whose_passes_are_doubtful_is_measured() -> None:
-    good, doubtful = (Doubted(each, list) for each in (False, True))
-    for target, draft in ((doubtful, None), (good, doubtful), (doubtful, good)):
-        models: Any = SimpleNamespace(calibration=target, draft_calibration=draft)
-        assert ModelSet.doubtful.fget(models) is doubtful  # type: ignore[attr-defined]
-    models = SimpleNamespace(calibration=good, draft_calibration=None)
-    assert ModelSet.doubtful.fget(models) is None  # type: ignore[attr-defined]
-
-
 def idle_thread(is_doubtful: bool, done: list[str]) -> tuple[ModelThread, Doubted]:
     made = ModelThread(ServeSettings(model="none"), Metrics(MetricFamilies(), "none"))
     found = Doubted(is_doubtful, lambda: made._inbox.put(lambda: done.append("request")))
-    doubtful = found if is_doubtful else None
-    loaded: Any = SimpleNamespace(plain=SimpleNamespace(models=SimpleNamespace(doubtful=doubtful)))
+    models = SimpleNamespace(calibration=found, draft_calibration=None)
+    loaded: Any = SimpleNamespace(plain=SimpleNamespace(models=models))
     made._loaded.set_result(loaded)
     made._batch = ()  # type: ignore[assignment]
     return made, found

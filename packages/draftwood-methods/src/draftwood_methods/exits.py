@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,6 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from draftwood.costs.disturbance import CpuShare, is_disturbed
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import ForwardInput, Model, PromptInput
 from draftwood.models.requirements import require_ability
@@ -200,9 +200,9 @@ def exits_for(resources: Resources) -> Exits | None:
     if path.exists():
         with suppress(ValueError, OSError):
             return Exits.load(path, digest)
-    cpu = CpuShare()
-    exits = _fitted(prior.model, prior.before, STORED_SECONDS)
-    if is_disturbed(cpu.share):  # on too little text: the next load fits them again
+    fit = partial(_fitted, prior.model, prior.before, STORED_SECONDS)
+    exits, was_alone = prior.alone(fit)
+    if not was_alone:  # on too little text: the next load fits them again
         return exits
     with suppress(OSError):  # so it does here
         write_file(path, lambda file: exits.save(file, digest))

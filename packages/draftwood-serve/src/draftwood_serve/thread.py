@@ -141,7 +141,8 @@ class ModelThread:
 
     def _wait(self) -> Callable[[], None]:
         """Wait for the next call; while none comes, measure a doubtful curve again."""
-        calibration = self._loaded.result().plain.models.doubtful
+        models = self._loaded.result().plain.models
+        calibration = models.calibration.first_doubtful(models.draft_calibration)
         if calibration is not None:
             with suppress(queue.Empty):
                 return self._inbox.get(timeout=IDLE_SECONDS)

@@ -11,7 +11,7 @@ from draftwood.drafters.drafter import overlap_of
 from draftwood.drafters.resources import Later, Need, field_of
 from draftwood.heads import packed
 from draftwood.heads.folder import StoredHead
-from draftwood.heads.trained import TrainedHead, kept_probe
+from draftwood.heads.trained import TrainedHead
 from draftwood.loading.draft_models import load_draft_model, load_target
 from draftwood.loading.hub import folder_of_settings
 from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
@@ -106,12 +106,6 @@ class ModelSet:
         return replace(self, drafts=drafts, draft_calibration=costs, files=files, overlap=ahead)
 
     @property
-    def doubtful(self) -> Calibration | None:
-        """What to measure again while idle: the first doubtful calibration, if any."""
-        both = (self.calibration, self.draft_calibration)
-        return next((each for each in both if each is not None and each.is_doubtful), None)
-
-    @property
     def given(self) -> frozenset[Need]:
         """The resources there are."""
         return self.drafts.given | frozenset(self.files)
@@ -157,8 +151,7 @@ class ModelSet:
         if tree is not None:
             parts["shape"] = methods.shape_of(tree, methods.recipe(chosen), self.drafts.levels)
         overlap = self.overlap if known.drafts_ahead else None
-        kept = None if self.drafts.head is None else packed.probe_path(self.calibration)
-        with kept_probe(self.model, kept):
+        with packed.probe_kept(self.calibration):
             return methods.build(chosen, self.model, **parts, overlap=overlap)
 
     def _resources(self, known: Spec, measure: bool) -> dict[str, Later]:

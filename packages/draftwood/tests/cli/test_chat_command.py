@@ -221,6 +221,9 @@ def test_a_wait_for_a_line_is_time_to_measure(monkeypatch):
     heard = []
 
     class Calibration:
+        def first_doubtful(self, draft):
+            return draft
+
         @contextmanager
         def mending(self):
             heard.append("waits")
@@ -228,6 +231,7 @@ def test_a_wait_for_a_line_is_time_to_measure(monkeypatch):
             heard.append("goes on")
 
     monkeypatch.setattr("builtins.input", lambda prompt: heard.append("input") or "hello")
-    lines = _lines(True, SimpleNamespace(doubtful=None, calibration=Calibration()))
+    models = SimpleNamespace(calibration=Calibration(), draft_calibration=Calibration())
+    lines = _lines(True, models)
     assert next(lines) == "hello"
     assert heard == ["waits", "input", "goes on"]

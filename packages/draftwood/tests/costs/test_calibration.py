@@ -491,6 +491,17 @@ def test_what_was_learnt_of_an_assumed_curve_replaces_none_measured_meanwhile(
     assert read(found.key) != KnownCurve(CURVE, is_good=False)
 
 
+def test_the_first_of_two_models_whose_passes_are_doubtful_is_found(
+    model: TransformersModel, folder: Path
+) -> None:
+    good, doubtful = (Calibration(model, folder, "float32") for _ in range(2))
+    for each in (doubtful, good):
+        each.followed(measures=each is good)
+    assert good.first_doubtful(None, doubtful) is doubtful
+    assert doubtful.first_doubtful(good) is doubtful
+    assert good.first_doubtful(None) is None
+
+
 def test_a_curve_that_another_process_measured_meanwhile_is_taken(
     model: TransformersModel, folder: Path, measured: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

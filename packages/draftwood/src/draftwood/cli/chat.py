@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -150,7 +150,8 @@ def _lines(interactive: bool, models: "ModelSet") -> Iterator[str]:
         import readline  # noqa: F401
     while True:
         try:
-            with (models.doubtful or models.calibration).mending():
+            doubtful = models.calibration.first_doubtful(models.draft_calibration)
+            with nullcontext() if doubtful is None else doubtful.mending():
                 line = input("> ")
             yield line
         except KeyboardInterrupt:

@@ -347,6 +347,11 @@ class Calibration:
             return False
         return not found.is_good or found.is_off
 
+    def first_doubtful(self, *others: "Calibration | None") -> "Calibration | None":
+        """This calibration or the first of others that is doubtful; None where all are good."""
+        found = (each for each in (self, *others) if each is not None and each.is_doubtful)
+        return next(found, None)
+
     def mend(self, disturbed: Callable[[], bool] = lambda: False) -> None:
         """Measure and store a doubtful curve again while idle.
 

@@ -1,5 +1,6 @@
 """EAGLE heads and draft LMs as the C++ library runs them, for targets that it runs too."""
 
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -122,17 +123,18 @@ def shipped(target: HeadTarget, kind: str) -> TrainedHead | None:
     model = target.model
     if not isinstance(model, NativeModel):
         return None
-    with kept_probe(model, probe_path(target)):
+    with probe_kept(target):
         found = shipped_for(model, kind)
     return found if found is not None and runs_for(model, found) else None
 
 
-def probe_path(target: HeadTarget) -> Path | None:
-    """Path for the probe of a target; None for one that came from memory."""
-    if target.folder is None:
-        return None
-    further = target.dtype, adapter_of(target.model)
-    return kept_for("probes", target.folder, *further, suffix=".json")[0]
+def probe_kept(target: HeadTarget) -> AbstractContextManager[None]:
+    """Spare later loads of a target the pass that finds its probe; see ``kept_probe``."""
+    path = None
+    if target.folder is not None:
+        further = target.dtype, adapter_of(target.model)
+        path, _ = kept_for("probes", target.folder, *further, suffix=".json")
+    return kept_probe(target.model, path)
 
 
 def shape_of(config: "EagleConfig | LmConfig") -> HeadShape:

@@ -99,12 +99,14 @@ class BigramPrior:
             asked = range(model.vocab_size) if ids is None else ids
             with closing(model.start()) as session:
                 tables += _successors(session, before, iter(asked), ranks, seconds)
-        return cls(*map(np.concatenate, zip(*tables, strict=True)))
+        asked_ids, tokens, probs = map(np.concatenate, zip(*tables, strict=True))
+        return cls(asked_ids, tokens, probs)
 
     def joined(self, other: "BigramPrior") -> "BigramPrior":
         """This table and the rows of another, which has as many ranks and none of these ids."""
         pairs = ((self.ids, other.ids), (self.tokens, other.tokens), (self.probs, other.probs))
-        return BigramPrior(*map(np.concatenate, pairs))
+        ids, tokens, probs = map(np.concatenate, pairs)
+        return BigramPrior(ids, tokens, probs)
 
     def save(self, path: Path) -> None:
         """Write the table to a file."""
@@ -120,8 +122,8 @@ class BigramPrior:
         """
         try:
             with safe_open(path, "np") as file:
-                is_rough = "is_rough" in (file.metadata() or {})
-                return cls(*map(file.get_tensor, ("ids", "tokens", "probs")), is_rough)
+                ids, tokens, probs = map(file.get_tensor, ("ids", "tokens", "probs"))
+                return cls(ids, tokens, probs, "is_rough" in (file.metadata() or {}))
         except SafetensorError as error:
             raise ValueError(f"{path} holds no bigram prior: {error}") from error
 
@@ -130,7 +132,7 @@ class BigramPrior:
         rows[self.ids] = np.arange(len(self.ids))
         tables = (rows, self.tokens, self.probs)
         sizes = (len(rows), self.tokens.shape[1])
-        settings = CBigramPriorSettings(*(address_of(table) for table in tables), *sizes)
+        settings = CBigramPriorSettings(*map(address_of, tables), *sizes)
         return NativeSource(self.name, settings, (Evidence(self.name, 1),), shared=tables)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from draftwood.costs.disturbance import CpuShare, is_disturbed
 from draftwood.models.fingerprint import adapter_of
@@ -18,6 +19,8 @@ from draftwood.storage.progress import progress
 from draftwood.storage.weights import kept_for
 from draftwood.tokenizer.chat_template import FAILURES
 from draftwood.tokenizer.protocol import AnyTokenizer, special_id
+
+Made = TypeVar("Made")
 
 QUESTION, ANSWER = (
     "Explain it to me, please.",
@@ -88,6 +91,11 @@ class StoredPrior:
         path = self.path
         return self._table is not None or (path is not None and path.exists())
 
+    def alone(self, make: Callable[[], Made]) -> tuple[Made, bool]:
+        """Measure something of the model, and tell whether that had the CPU to itself."""
+        cpu = CpuShare()
+        return make(), not is_disturbed(cpu.share)
+
     def grow(self, seconds: float = float("inf")) -> BigramPrior:
         """Ask the model for what the prior lacks, the commoner tokens first, and store it."""
         with self._making:
@@ -123,12 +131,14 @@ class StoredPrior:
         done = set[int]() if known is None else set(known.ids.tolist())
         if known is not None and len(done) >= min(MOST_KNOWN, self.model.vocab_size):
             return known
-        lacking, cpu = islice(self._lacking(done), MOST_KNOWN - len(done)), CpuShare()
+        lacking = islice(self._lacking(done), MOST_KNOWN - len(done))
         with progress(f"asking the model what follows each token, at most {seconds:.0f} s"):
-            table = BigramPrior.of(self.model, self.before, lacking, seconds=seconds)
+            table, was_alone = self.alone(
+                partial(BigramPrior.of, self.model, self.before, lacking, seconds=seconds)
+            )
         table = table if known is None else known.joined(table)
         least = min(LEAST_KNOWN, self.model.vocab_size)
-        return replace(table, is_rough=is_disturbed(cpu.share) and len(table.ids) < least)
+        return replace(table, is_rough=not was_alone and len(table.ids) < least)
 
     def _lacking(self, known: set[int]) -> Iterator[int]:
         """Every token of the model that ``known``, which takes them up, lacks, each once."""
