@@ -4,8 +4,15 @@ import random
 
 import pytest
 
+from draftwood.drafters import DraftRequest
+from draftwood.drafters.multi_source import MultiSource
+from draftwood.rng import Rng
+from draftwood.sampling import Sampling
+from draftwood.sources import Suffix
 from draftwood.sources.acceptance import BUCKETS, Estimator
+from draftwood.sources.merger import Merger
 from draftwood.sources.source import Evidence
+from merged_trees import model_of
 from reference.estimates import Estimates, bucket_of
 
 GOOD, BAD = Evidence("good", 1), Evidence("bad", 1)
@@ -59,6 +66,31 @@ def test_the_formula_of_prior_and_evidence() -> None:
     estimates.learn(estimates.predict([(GOOD, {1: 0.5})], table=0), 9)
     value = estimates.predict([(GOOD, {1: 0.5})], table=0).estimates[1]
     assert value == pytest.approx((3.0 * 0.5 + 0.5) / (3.0 + 1.5))
+
+
+def test_what_is_left_of_rows_that_are_cut_is_likelier() -> None:
+    whole = Estimator.for_sampling().sharpness
+    assert whole == Estimator().sharpness
+    for cuts in (Sampling(1.0, top_k=50_000), Sampling(1.0, top_p=0.95)):
+        assert Estimator.for_sampling(cuts).sharpness == pytest.approx(whole, abs=1e-3)
+    few = [Sampling(1.0, top_k=4), Sampling(1.0, top_p=0.85), Sampling(1.0, min_p=0.1)]
+    for cuts in (*few, Sampling(0.7, top_k=20, top_p=0.8)):
+        assert whole + 0.5 < Estimator.for_sampling(cuts).sharpness <= whole + 0.75
+
+
+def test_a_text_that_is_drawn_from_cut_rows_is_drafted_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list[float]()
+    make = Merger.__init__
+
+    def watched(self: Merger, sources: object, estimator: Estimator, request: object) -> None:
+        found.append(estimator.sharpness)
+        make(self, sources, estimator, request)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Merger, "__init__", watched)
+    for sampling in (Sampling(0.0, top_p=0.5), Sampling(1.0), Sampling(1.0, top_p=0.85)):
+        drafter = MultiSource((Suffix(),))
+        drafter.start(DraftRequest(sampling, Rng(0), model_of(0).start())).close()
+    assert found == [1.25, 1.25, pytest.approx(1.95)]
 
 
 def test_what_changed_is_noticed() -> None:

@@ -202,7 +202,8 @@ class _MultiSourceSession(DraftSession):
             from draftwood.sources.prediction import PredictionSource
 
             sources = (*sources, PredictionSource(self.prediction))
-        usual = Estimator() if self.greedy else Estimator.for_sampling()
+        cuts = request.row_sampling
+        usual = Estimator() if self.greedy else Estimator.for_sampling(cuts)
         self.merged = Merger(sources, config.estimator or usual, request)
         if self.merged.in_python:
             self.budget = replace(self.budget, per_step=IN_PYTHON * self.budget.per_step)

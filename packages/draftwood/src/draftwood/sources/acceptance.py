@@ -7,8 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from draftwood.sampling import Sampling
 from draftwood.sources.source import Evidence
 
+UNCUT = Sampling(1.0)
 FINE = 4  # buckets per doubling of the odds
 BUCKETS = 10 * FINE + 1
 LEAST_NOISE = 1e-12  # smaller exponential numbers count as this
@@ -184,12 +186,19 @@ class Estimator:
             )
 
     @classmethod
-    def for_sampling(cls) -> "Estimator":
+    def for_sampling(cls, cuts: Sampling = UNCUT) -> "Estimator":
         """Make the estimator of texts that are drawn.
 
-        There the likeliest token comes less often than where it is always taken.
+        There the likeliest token comes less often than where it is always taken. What top-k, top-p
+        and min-p leave of a row is likelier than sources say, which are not cut.
+
+        Args:
+            cuts: what is drawn from.
         """
-        return cls(root=(-1.47, 0.61), deep=(-1.10, 0.73), slow=SLOW_AND_DRAWN)
+        few = 2.5 / cuts.top_k if cuts.top_k else 0.0
+        nucleus, likely = 7.0 * (0.95 - cuts.top_p), 0.75 * cuts.min_p / (cuts.min_p + 0.02)
+        sharpness = cls.sharpness + min(0.75, max(0.0, few, nucleus, likely))
+        return cls(root=(-1.47, 0.61), deep=(-1.10, 0.73), slow=SLOW_AND_DRAWN, sharpness=sharpness)
 
     def slow_prior(self, name: str) -> SlowPrior:
         """Look up what is expected where a slow source speaks."""
