@@ -222,6 +222,8 @@ def test_bad_requests_are_told_in_one_line(server: RunningServer, coding: Runnin
         ({"mirostat": 2}, "mirostat is not supported"),
         ({"input_prefix": "\ud800"}, "lone surrogate"),
         ({"model": "other"}, "not served here"),
+        ({"speculative": {"trace": True}}, "/infill tells no steps; leave speculative.trace out"),
+        ({"speculative": {"trace": "tree"}}, "ask /v1/completions with a suffix"),
     ):
         status = 404 if "model" in body else 400
         assert told in coding.refused("/infill", status, **body)["message"]

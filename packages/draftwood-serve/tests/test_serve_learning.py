@@ -107,6 +107,11 @@ def test_texts_of_one_key_alone_are_learnt_from(model: str, head: str, learner: 
             server.text("go", max_tokens=30)
             wait_for(server.idle)
             wait_for(lambda count=count: learning.status.texts == count)
+        for key, count in (("one", 2), ("two", 3)):
+            server.client.headers["authorization"] = f"Bearer {key}"
+            server.text("go", max_tokens=30, speculative={"budget": 3})
+            wait_for(server.idle)
+            wait_for(lambda count=count: learning.status.texts == count)
         learning.catch_up()
         learnt, known = learning.trained, server.target._known
         heads = {owner: lm.method.drafter.learnable for (owner, _), lm in known.items()}

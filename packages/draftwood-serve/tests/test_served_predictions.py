@@ -29,7 +29,7 @@ def test_a_text_is_the_same_and_what_became_of_the_prediction_is_told(
     text = wanted["choices"][0]["message"]["content"]
     half = [{"type": "text", "text": text[:30]}, {"type": "text", "text": "zzzzzzzzzz"}]
     for given, least, most, length in (
-        (text, 56, 60, 60),
+        (text, 60, 60, 60),
         (half, 28, 32, 40),
         ("QQQQQQQQ", 0, 4, 8),
     ):

@@ -1,9 +1,11 @@
 """Steps told with their trees: what they say puts the text together again."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from draftwood_serve.metrics import texts_at_once
 from local_server import RunningServer
 
 CHAT = "/v1/chat/completions"
@@ -141,6 +143,25 @@ def test_texts_that_shared_passes_leave_the_verdict_out(server: RunningServer) -
     metrics = server.post("/v1/completions", **body)["metrics"]
     assert set(metrics["step_ms"]) == {"target", "draft", "verify"}
     assert metrics["drafts"] is None
+
+
+def test_the_time_between_tokens_is_each_texts_own(server: RunningServer) -> None:
+    """Texts that are written at once take longer than their number of tokens says."""
+    body = {"prompt": "abab" * 9, "max_tokens": 40, "speculative": False}
+    for n in (1, 4):
+        metrics = server.post("/v1/completions", **body, n=n)["metrics"]
+        one_by_one = metrics["generation_time_ms"] / (n * 39)
+        assert metrics["mean_itl_ms"] == pytest.approx(n * one_by_one, rel=0.2)
+
+
+def choice(began: float, newest: float) -> Any:
+    return SimpleNamespace(began=began, newest=newest)
+
+
+def test_texts_at_once_are_counted_by_their_spans() -> None:
+    assert texts_at_once([choice(1, 3)]) == 1
+    assert texts_at_once([choice(1, 3), choice(1, 3), choice(1, 2), choice(0, 0)]) == 2.5
+    assert texts_at_once([choice(1, 1)]) == 1
 
 
 def test_a_text_without_steps_has_no_costs(server: RunningServer) -> None:

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from draftwood.text import infill as gaps
 from draftwood_serve.answering import begin, first, whole
+from draftwood_serve.errors import bad_request
 from draftwood_serve.formats import infill
 from draftwood_serve.formats.answers import ended_by_errors
 from draftwood_serve.jobs import UNLIMITED, TextRequest
@@ -43,7 +44,17 @@ def of_infill(body: InfillBody, context: int | None) -> TextRequest:
 
     Args:
         context: most tokens of a text; what is farthest from the gap is left out beyond them.
+
+    Raises:
+        ApiError: for a trace, which the answer has no place for.
     """
+    wanted = speculation(body.speculative)
+    if wanted.trace:
+        raise bad_request(
+            "/infill tells no steps; leave speculative.trace out, or ask /v1/completions with a"
+            " suffix",
+            "speculative.trace",
+        )
     length, most = length_of(body), most_tokens(body, context)
     files = [gaps.OtherFile(each.filename, each.text) for each in body.input_extra or ()]
     options: dict[str, Any] = {**read_options(body), "temperature": body.temperature or 0.0}
@@ -57,7 +68,7 @@ def of_infill(body: InfillBody, context: int | None) -> TextRequest:
         raw=True,
         gap=gaps.Gap(body.input_suffix, files, most),
         prompt_field="input_prefix",
-        speculation=speculation(body.speculative),
+        speculation=wanted,
     )
 
 

@@ -167,11 +167,11 @@ class TextJob:
     @property
     def predicted(self) -> tuple[int, int] | None:
         """Tokens of the texts' predictions, and how many of them became text; None without any."""
-        given = [each.sequence.options.predicted for each in self.choices]
-        found = [each for each in given if each is not None]
-        if not found:
+        texts = [each.sequence for each in self.choices]
+        given = [each.options.predicted for each in texts if each.options.predicted is not None]
+        if not given:
             return None
-        return sum(len(each.tokens) for each in found), sum(each.followed for each in found)
+        return sum(len(each.tokens) for each in given), sum(each.followed for each in texts)
 
     @property
     def stats(self) -> Stats:

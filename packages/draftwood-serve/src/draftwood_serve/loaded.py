@@ -240,7 +240,10 @@ def known_methods(settings: ServeSettings) -> list[methods.MethodSpec]:
 
 
 def _with_budget(lm: LanguageModel, most: int) -> LanguageModel:
-    """The same method with so many draft tokens in a step at most."""
+    """The same method with so many draft tokens in a step at most; its texts are learnt from too.
+
+    It follows no head that learns: each request makes its own, with the head of that moment.
+    """
     method = lm.method
     drafter: Any = method.drafter
     budget = getattr(drafter, "budget", None)
@@ -250,4 +253,6 @@ def _with_budget(lm: LanguageModel, most: int) -> LanguageModel:
             " that size them by what pays, such as auto and suffix"
         )
     smaller = replace(budget, max_draft_tokens=min(most, budget.max_draft_tokens))
-    return lm.with_method(replace(method, drafter=replace(drafter, budget=smaller)))
+    made = lm.with_method(replace(method, drafter=replace(drafter, budget=smaller)))
+    made.learning = lm.learning
+    return made

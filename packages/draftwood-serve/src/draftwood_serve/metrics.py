@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from itertools import chain
 from statistics import mean
 from time import perf_counter
@@ -12,8 +13,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from draftwood.learning.learning import Learning
 from draftwood.stats import Stats, Step, StepCosts
 from draftwood_serve.jobs import TextJob
+from draftwood_serve.texts import Choice
 
-POSITIONS = 16  # with acceptance counts of their own; the last one holds all further ones
+POSITIONS = 16  # first draft tokens of steps, with acceptance counts; further ones have none
 BUCKETS = 16  # of times, each twice as long as the one before
 RECENT = 32  # newest requests, by which waiting times are estimated
 
@@ -177,12 +179,24 @@ def block(job: TextJob) -> dict[str, Any]:
         "queue_time_ms": _ms(job.started - job.arrived) if job.started else None,
         "time_to_first_token_ms": _ms(job.first_token - job.arrived) if job.first_token else None,
         "generation_time_ms": _ms(writing),
-        "mean_itl_ms": _ms(writing / later) if later else None,
+        "mean_itl_ms": _ms(writing * texts_at_once(job.choices) / later) if later else None,
         "tokens_per_second": round(later / writing, 3) if writing and later else None,
         "step_ms": {name: _ms(seconds) for name, seconds in costs.parts.items()} or None,
         "drafts": costs.worth,
         "speculative_decoding": _speculative(job, stats),
     }
+
+
+def texts_at_once(choices: Sequence[Choice]) -> float:
+    """Count texts that were written at the same time behind their first tokens, on average.
+
+    Args:
+        choices: of one request.
+    """
+    begun = [each for each in choices if each.began]
+    spans = [each.newest - each.began for each in begun]
+    whole = max(each.newest for each in begun) - min(each.began for each in begun)
+    return sum(spans) / whole if whole else 1.0
 
 
 def step_costs(job: TextJob, stats: Stats) -> StepCosts:

@@ -90,6 +90,8 @@ class Choice:
         prompt_text: of the prompt, if it is to be echoed.
         stats: what it took so far.
         first: tokens of its first step, which are there at once.
+        began, newest: when its first and newest steps were over, in seconds of
+            ``time.perf_counter``; 0 before.
         accepted, drafted: draft tokens of each step.
         traced: whether updates carry their steps.
     """
@@ -99,6 +101,7 @@ class Choice:
         self.builder = next(each for each in sequence.stops if isinstance(each, TextBuilder))
         self.prompt_text: PromptText | None = None
         self.stats, self.first = Stats(), 0
+        self.began = self.newest = 0.0
         self.accepted: list[int] = []
         self.drafted: list[int] = []
         self.traced = False
@@ -124,7 +127,8 @@ class Choice:
         Args:
             is_last: False where the text has made further steps already, which are yet to come.
         """
-        self.first = self.first or len(step.tokens)
+        self.first, self.newest = self.first or len(step.tokens), perf_counter()
+        self.began = self.began or self.newest
         self.stats.add(step)
         if not step.is_prefill:
             self.accepted.append(step.accepted)
@@ -138,7 +142,7 @@ class Choice:
         told = tuple(self._logprobs.release(self._released, final=reason is not None))
         if self.builder.stopped and is_last:
             reason = "stop"
-        traced = TracedStep(step.without_probs(), perf_counter()) if self.traced else None
+        traced = TracedStep(step.without_probs(), self.newest) if self.traced else None
         return TextUpdate(self.number, piece, told, len(self.builder.tokens), reason, traced)
 
 

@@ -143,6 +143,19 @@ def test_answers_that_share_passes_say_nothing_of_their_price(target):
     assert "times plain decoding" not in told
 
 
+def test_answers_that_end_otherwise_are_told_with_their_counts(target):
+    options = ("abcabc", "--model", target, "--max-new-tokens", "20", "--answers", "3")
+    options += ("--temperature", "1", "--seed", "1")
+    assert run("generate", *options, "--stats").stderr.count("ended by length\n") == 1
+    first, second, _ = (each["text"] for each in written(*options)["answers"])
+    stop = next(letter for letter in second if letter not in first)
+    ends = [each["finish_reason"] for each in written(*options, "--stop", stop)["answers"]]
+    assert ends[:2] == ["length", "stop"]
+    told = run("generate", *options, "--stop", stop, "--stats").stderr
+    counts = f"length ({ends.count('length')}), stop ({ends.count('stop')})"
+    assert f"ended by {counts}\n" in told
+
+
 def test_a_text_without_guesses_has_no_tree(target):
     options = ("--model", target, "--max-new-tokens", "4", "--method", "plain", "--show-tree")
     assert "no draft tree" in run("generate", "hello", *options).stderr

@@ -8,12 +8,14 @@ from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, run_all
+from draftwood.engine.task import ALONE, StepBudget
 from draftwood.models.model import CacheFullError
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
+from draftwood.stats import Step
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import Verifier
@@ -184,6 +186,38 @@ def test_a_known_prefix_leaves_texts_as_they_are(
     finally:
         prefixes.clear()
     assert model.pool.used_blocks == 0
+
+
+def run_once(task: engine.Sequence, budget: StepBudget = ALONE) -> Sequence[Step]:
+    """Plan and commit one pass, which is said to take a second."""
+    inputs = task.plan(budget)
+    return task.commit(inputs[0].runner.forward(inputs), 1.0)
+
+
+def test_a_prompt_that_gives_way_counts_once_what_was_known_of_it(model: NativeModel) -> None:
+    prefixes = Prefixes(model)
+    texts([sequence(model, Nothing(), prompt=PROMPT[:64], prefixes=prefixes)])
+    again = sequence(model, Nothing(), prefixes=prefixes)
+    for _ in range(3):
+        run_once(again, StepBudget(prompt_rows=8))
+        assert again.prefill.reused == 64
+        assert again.preempt()
+    texts([again])
+    assert again.prefill.reused == 64
+    prefixes.clear()
+
+
+def test_steps_tell_the_seconds_of_all_passes_of_a_text_that_gives_way(model: NativeModel) -> None:
+    task, steps, passes = sequence(model, Nothing(), logprobs=0, max_new_tokens=12), [], 0
+    while task.finish_reason is None:
+        steps += run_once(task, StepBudget(prompt_rows=40))
+        passes += 1
+        if passes in (2, 6, 12):  # within the prompt, and behind the first token
+            assert task.preempt()
+    task.close()
+    told = [each.seconds["target"] for each in steps]
+    assert sum(told) == passes == len(steps) + 2 + 2 + 3 + 3
+    assert sorted(told)[-3:] == [4.0, 4.0, 5.0]
 
 
 def test_another_salt_shares_nothing(model: NativeModel) -> None:

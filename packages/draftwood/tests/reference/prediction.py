@@ -49,7 +49,9 @@ class PredictionSession:
             self._judge(token)
             self.cursor = self.advance(self.cursor, token)
             self._mark()
-        self.counts[:] = len(self.followed), self.cursor.matched if self.begun else 0
+        goes_on = self.cursor.level and self.cursor.place < len(self.tokens)
+        following = self.tokens[self.cursor.place] if goes_on else -1
+        self.counts[:] = len(self.followed), self.cursor.matched if self.begun else 0, following
 
     def begin(self, root: int) -> Cursor:
         self.begun = True

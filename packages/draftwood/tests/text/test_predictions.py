@@ -170,6 +170,14 @@ def test_what_became_of_it_is_counted(auto: LanguageModel) -> None:
         assert least <= told.followed <= most
 
 
+@pytest.mark.parametrize("length", [1, 2, 20])
+def test_its_last_token_is_counted_too(auto: LanguageModel, length: int) -> None:
+    options = {**WANTED, "max_new_tokens": length}
+    stream = auto.stream("Write.", prediction=auto.generate("Write.", **WANTED).text, **options)
+    "".join(stream)
+    assert stream.sequence.followed == length
+
+
 def test_a_rest_ends_once_the_prediction_is_followed(plain: LanguageModel) -> None:
     """A drafter for which nothing paid for long rests, until the text comes to what was given."""
     dear = Budget(lambda nodes: 1.0 + 0.3 * (nodes - 1), per_draft_token=0.0, per_step=0.2)

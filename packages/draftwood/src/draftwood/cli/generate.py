@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -262,10 +263,18 @@ def _print_answers(
 
 def _print_stats(result: "Generation", costs: list[str]) -> None:
     notes().print(
-        f"{summary(result.stats, result.method)}, ended by {result.finish_reason}", soft_wrap=True
+        f"{summary(result.stats, result.method)}, ended by {_ends(result)}", soft_wrap=True
     )
     for line in details(result.stats, costs):
         notes().print(line, soft_wrap=True)
+
+
+def _ends(result: "Generation") -> str:
+    """Name why the answers ended, with counts where that differs: ``stop (2), length (1)``."""
+    counts = Counter(each.finish_reason for each in result.answers)
+    if len(counts) == 1:
+        return result.finish_reason
+    return ", ".join(f"{reason} ({count})" for reason, count in counts.items())
 
 
 def _print_instructions(lm: "LanguageModel") -> None:

@@ -46,6 +46,7 @@ class Prefill(TextHolder):
         reused: tokens of the prompt that were in the cache.
         is_alone: whether no other answer copies what it computes.
         promised: blocks that the trees of others take in the same pass, which do not give way.
+        rerun_seconds: of passes over a text that was preempted, until a step tells them.
     """
 
     def __init__(self, text: "Sequence") -> None:
@@ -56,6 +57,7 @@ class Prefill(TextHolder):
         self.logprobs: PromptLogprobs | None = None
         self.reused = self.promised = 0
         self.is_alone = True
+        self.rerun_seconds = 0.0
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
         self.cache = block_cache(text.target)
@@ -175,14 +177,16 @@ class Prefill(TextHolder):
             seconds: that running it took.
         """
         text = self.text
+        if text.root >= 0:
+            self.rerun_seconds += seconds
+            return []
         watch = Stopwatch(self._seconds)
         watch.seconds["target"] += seconds
-        draws = text.root < 0
-        if draws and start >= self._learnt:
+        if start >= self._learnt:
             self._learn(chunk, output if text.draft.reads else None)
         watch.lap("draft")
         self._seconds = watch.seconds
-        if not draws or start + len(chunk) < len(text.prompt):
+        if start + len(chunk) < len(text.prompt):
             return []
         self.remember()
         sampler = text.options.sampler
@@ -205,9 +209,21 @@ class Prefill(TextHolder):
             options.prefixes.remember(self.session, self.tokens[: self.length], options.salt)
 
     def preempt(self) -> None:
-        """Give the cache back; the text and what drafts it stay as they are."""
+        """Give the cache back; the text and what drafts it stay as they are.
+
+        A prompt under way begins again, and so does the count of what is known of it.
+        """
         if self.session is not None:
             self.session.clear()
+        if self.text.root < 0:
+            self.reused = 0
+
+    def told_by(self, steps: abc.Sequence[Step]) -> abc.Sequence[Step]:
+        """Count seconds of passes that were run again to the first step after them, if any."""
+        if steps and self.rerun_seconds:
+            steps[0].seconds["target"] += self.rerun_seconds
+            self.rerun_seconds = 0.0
+        return steps
 
     def close(self) -> None:
         """Nothing is held that the text does not close."""

@@ -120,6 +120,19 @@ class Sequence:
         """
         return () if self.prefill.logprobs is None else self.prefill.logprobs.found
 
+    @property
+    def followed(self) -> int:
+        """Tokens of the prediction that are part of the answer; 0 without a prediction.
+
+        A text that has ended never runs its newest token, so its drafter does not hear of it.
+        """
+        found = self.options.predicted
+        if found is None:
+            return 0
+        is_root_emitted = self.emitted > len(self.context.tokens) - self.context.prompt
+        count = found.followed + (is_root_emitted and self.root == found.following)
+        return min(count, self.emitted)
+
     # as a task
 
     @property
@@ -153,7 +166,7 @@ class Sequence:
 
     def commit(self, outputs: abc.Sequence[ModelOutput], seconds: float) -> abc.Sequence[Step]:
         """Take the outputs of what was planned: its steps, none while they need another pass."""
-        return self._planned.commit(outputs, seconds)
+        return self.prefill.told_by(self._planned.commit(outputs, seconds))
 
     def preempt(self) -> bool:
         """Give the cache back for now; False where there is none."""

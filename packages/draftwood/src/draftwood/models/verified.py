@@ -56,14 +56,14 @@ class PredictedText:
         tokens: of the text, at least one.
 
     Attributes:
-        counts: in the library's memory: ``followed`` and ``agreeing``.
+        counts: in the library's memory: ``followed``, ``agreeing`` and ``following``.
     """
 
     def __init__(self, tokens: Sequence[int]) -> None:
         if not tokens:
             raise ValueError("the prediction has no tokens; give some text, or leave it out")
         self.tokens = tuple(tokens)
-        self.counts = library.integers([0, 0])
+        self.counts = library.integers([0, 0, self.tokens[0]])
 
     @property
     def followed(self) -> int:
@@ -74,6 +74,11 @@ class PredictedText:
     def agreeing(self) -> int:
         """Newest tokens of the answer that follow it."""
         return self.counts[1]
+
+    @property
+    def following(self) -> int:
+        """Token with which the answer would follow it further; -1 where it is elsewhere."""
+        return self.counts[2]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,9 @@ struct PredictionSettings {
     const int32_t* tokens;  // [length] of the prediction
     const double* trust;    // [LEVELS] before evidence
     const int64_t* reach;   // [NEWEST] tokens within which a match of 1, 2, ... tokens counts
-    int64_t* followed;      // [2] tokens that became text, and those that agree just now
+    // [3] tokens that became text, those that agree just now, and the one that would be next, -1
+    // where the text is elsewhere
+    int64_t* followed;
     double strength, decay, least;
     int64_t length;
     int32_t look_ahead, look_back;  // places of a token that are looked at
@@ -47,7 +49,9 @@ struct PredictionSource : Source {
             cursor = step(cursor, token);
             mark();
         }
+        const bool goes_on = level_of(cursor) != LOST && cursor.place < length;
         settings.followed[1] = cursor.matched;
+        settings.followed[2] = goes_on ? settings.tokens[cursor.place] : -1;
     }
 
     State begin(int32_t root) const override {
