@@ -95,6 +95,29 @@ def test_what_a_single_draft_token_must_bring() -> None:
     assert partial_targets.break_even(0.7, 1.05) == pytest.approx(0.75)
 
 
+def test_all_layer_sets_are_told_on_the_same_prompts() -> None:
+    """Random sets were counted on every other prompt alone, where drafts are worse."""
+
+    def rows(arm: str, prompts: str, kept: int) -> list[counts.Row]:
+        made = {"arm": arm, "temperature": 0.0, "compared": 100}
+        return [
+            {**made, "prompt": prompt, "right": kept * (1 if prompt in "ac" else 3)}
+            for prompt in prompts
+        ]
+
+    price = {"arm": "price", "prompt": "all", "temperature": 0.0, "layers": 0.8}
+    random = [*rows("random 0", "ac", 20), *rows("random 1", "ac", 5), *rows("random 2", "a", 9)]
+    given = [*rows(partial_targets.FIXED, "abcd", 10), *rows("SWIFT", "abcd", 30), *random, price]
+    ((_, table),) = partial_targets.layer_tables(given)
+    told = {row["left out"]: row for row in table}
+    acceptance = {name: float(row["acceptance"].split()[0]) for name, row in told.items()}
+    drawn = "best of 2 random sets, chosen on other prompts"
+    assert acceptance[partial_targets.FIXED] == 0.10
+    assert (acceptance["SWIFT"], acceptance[drawn]) == (0.30, 0.20)
+    assert told["SWIFT"]["over the best random set"].startswith("1.50")
+    assert told[drawn]["over every other layer"].startswith("2.00")
+
+
 def test_lengths_are_priced_by_passes_and_bytes_of_one_format() -> None:
     """Passes in int8 beside the bytes of weights in 2 bits make drafting look dear."""
     nodes, costs, weight_bytes = text.node_costs()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood_methods.heads.dflash import DflashHead
-from draftwood_train.judging import means
+from draftwood_train.judging import all_counted, means
 from draftwood_train.packed_frames import drawn
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.dflash import (
@@ -21,7 +21,7 @@ RECIPE = DflashRecipe(frames=3, pairwise=4, features="last", anchors=8)
 
 
 def some_rows(seed: int = 0) -> PackedRows:
-    return next(packing(texts(12, seed), reads=(STORED[-1],)).batches())
+    return all_counted(next(packing(texts(12, seed), reads=(STORED[-1],)).batches()))
 
 
 def noisy(recipe: DflashRecipe) -> DflashHead:

@@ -13,6 +13,7 @@ from draftwood_train.data.texts import StoredText, TextsInMemory
 from draftwood_train.judging import (
     NODES,
     RANKS,
+    all_counted,
     best_tree,
     block_efficiency,
     judged_steps,
@@ -21,7 +22,7 @@ from draftwood_train.judging import (
     ranks_of,
     summed,
 )
-from draftwood_train.recipe import Judged
+from draftwood_train.recipe import Judged, PackedRows
 from draftwood_train.recipes.eagle import EagleRecipe
 from training_cases import STORED, VOCAB, packing, target, texts, trained
 
@@ -129,10 +130,51 @@ def test_a_drafter_that_knows_the_next_states_is_right_but_for_its_vocabulary() 
     judged = judged_steps(states, rows, weights)
     assert judged.places > 20
     assert judged.figures["guess_1"] > 0.95 * judged.places
-    assert judged.figures["overlap"] == pytest.approx(judged.places, rel=1e-3)
+    assert means(judged)["overlap"] == pytest.approx(1, rel=1e-3)
     assert judged.figures["kl"] == pytest.approx(0, abs=1e-3)
     wrong = judged_steps([-state for state in states], rows, weights)
     assert means(wrong)["block_efficiency"] < 0.5 * means(judged)["block_efficiency"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_a_head_that_tells_no_token_apart_ranks_none(value: float) -> None:
+    weights = target()
+    states = torch.full((VOCAB, weights.head.shape[1]), value)
+    assert ranks_of(states, torch.arange(VOCAB), weights).tolist() == VOCAB * [RANKS]
+
+
+def test_figures_depend_on_no_rows_that_are_judged_together() -> None:
+    """Texts drawn, greedy and too short for a place, whose overlaps differ."""
+    weights, rows = target(), next(packing(texts(9, seed=5), rows=9).batches())
+    rows.is_greedy[0] = False
+    rows.segments[1, 6:] = -1
+    states = [torch.roll(rows.final, -ahead, 1) for ahead in range(1, 5)]
+    states[0] = states[0] * torch.linspace(-1, 1, len(rows.tokens))[:, None, None]
+    parts = [
+        judged_steps(
+            [state[each] for state in states],
+            PackedRows(**{name: value[each] for name, value in vars(rows).items()}),
+            weights,
+        )
+        for each in torch.arange(len(rows.tokens)).split(1)
+    ]
+    together, apart = judged_steps(states, rows, weights), summed(parts)
+    assert means(apart) == pytest.approx(means(together))
+    assert (apart.places, apart.paths) == (together.places, together.paths)
+    assert [each.places for each in parts[:2]] == [0, 0]
+    assert min(each.counts["overlap"] for each in parts) > 0
+    shares = [means(each)["overlap"] for each in parts]
+    assert max(shares) - min(shares) > 0.5  # so that each counts by its own places
+
+
+def test_all_answers_count_where_that_is_asked() -> None:
+    weights, rows = target(), next(packing(texts(9, seed=5)).batches())
+    drawn = replace(rows, is_greedy=torch.zeros_like(rows.is_greedy))
+    states = 4 * [rows.final]
+    assert judged_steps(states, drawn, weights).places == 0
+    every, some = (judged_steps(states, each, weights) for each in (all_counted(drawn), rows))
+    assert every.places > some.places > 0
+    assert means(every)["overlap"] == means(some)["overlap"]
 
 
 def test_a_head_is_judged_by_its_own_output_rows() -> None:

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from draftwood_train.divergences import DIVERGENCES, divergences
-from draftwood_train.judging import means
+from draftwood_train.judging import all_counted, means
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.lm import LmRecipe
 from training_cases import packing, target, texts, trained
 
 
 def some_rows() -> PackedRows:
-    return next(packing(texts(12, seed=0), reads=()).batches())
+    return all_counted(next(packing(texts(12, seed=0), reads=()).batches()))
 
 
 @pytest.mark.parametrize("loss", ["kl", "reverse-kl", "jsd", "tv", "lk-hybrid"])

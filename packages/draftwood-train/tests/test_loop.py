@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from draftwood_train.checkpoints import Checkpoint
+from draftwood_train.data.texts import TextsInMemory
 from draftwood_train.flatness import EVERY, entropy, flattest
+from draftwood_train.judging import summed
 from draftwood_train.loop import BrokenLossError, Trainer, TrainingSettings
 from draftwood_train.optimisers import EMBEDDING_LIKE, Optimisers, Rates, is_matrix
 from draftwood_train.plan import bytes_on_disk
@@ -92,6 +94,25 @@ def test_a_killed_training_goes_on_with_the_same_curve(tmp_path: Path) -> None:
     assert again == whole
     other = curve(trainer(tmp_path / "other", replace(SETTINGS, seed=1)))
     assert other[-1] != whole[-1]
+
+
+def test_what_is_judged_depends_on_no_batches(tmp_path: Path) -> None:
+    """Only greedy answers count, also where a batch holds none, but where no text is greedy."""
+    every, found = texts(9, seed=8), []
+    for own in (every, [replace(text, is_greedy=False) for text in every]):
+        for rows in (1, 9):
+            run, held_out = trainer(tmp_path), TextsInMemory(own)
+            run._held_out = packing(held_out, rows, seed=None, reads=RECIPE.reads(LAYERS))
+            judged = summed(run._parts())
+            found.append((judged.places, run._judged(), run._all_count))
+    assert found[0][0] == found[1][0] > 0
+    assert found[0][1] == pytest.approx(found[1][1])
+    assert [(places > 0, every) for places, _, every in found] == 2 * [(True, False)] + 2 * [
+        (False, True)
+    ]
+    assert found[2][1] == pytest.approx(found[3][1])
+    assert found[2][1]["guess_1"] != pytest.approx(found[0][1]["guess_1"])
+    assert found[2][1]["overlap"] == pytest.approx(found[0][1]["overlap"])
 
 
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood_torch.heads.medusa import MedusaHead
-from draftwood_train.judging import means
+from draftwood_train.judging import all_counted, means
 from draftwood_train.medusa_heads import MedusaHeads, level_states
 from draftwood_train.recipe import Judged, PackedRows
 from draftwood_train.recipes.hydra import HydraRecipe
@@ -21,7 +21,7 @@ RECIPES = {
 
 
 def some_rows(seed: int = 0) -> PackedRows:
-    rows = next(packing(texts(12, seed)).batches())
+    rows = all_counted(next(packing(texts(12, seed)).batches()))
     return replace(rows, states=rows.final[:, :, None])
 
 

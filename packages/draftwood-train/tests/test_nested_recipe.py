@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from draftwood_train.judging import means
+from draftwood_train.judging import all_counted, means
 from draftwood_train.recipe import PackedRows
 from draftwood_train.recipes.s2d import S2dRecipe, nested_states
 from training_cases import packing, target, texts, trained
 
 
 def some_rows() -> PackedRows:
-    return next(packing(texts(12, seed=0), reads=()).batches())
+    return all_counted(next(packing(texts(12, seed=0), reads=()).batches()))
 
 
 def test_every_size_learns() -> None:

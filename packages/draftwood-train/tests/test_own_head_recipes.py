@@ -9,7 +9,7 @@ import torch
 from draftwood_methods.heads.longspec import LongspecHead
 from draftwood_methods.heads.specdec import SpecdecHead
 from draftwood_torch.heads import layers
-from draftwood_train.judging import means
+from draftwood_train.judging import all_counted, means
 from draftwood_train.loop import on_device
 from draftwood_train.packing import moved as placed
 from draftwood_train.recipe import DrafterRecipe, PackedRows, TargetWeights
@@ -33,7 +33,7 @@ def donor() -> TargetWeights:
 
 
 def some_rows(places: int = 24) -> PackedRows:
-    return next(packing(texts(12, seed=0), places=places, reads=(READ,)).batches())
+    return all_counted(next(packing(texts(12, seed=0), places=places, reads=(READ,)).batches()))
 
 
 def learnt_by(recipe: DrafterRecipe, steps: int) -> Any:

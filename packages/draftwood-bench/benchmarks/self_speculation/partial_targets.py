@@ -185,16 +185,17 @@ def second_node() -> float:
 
 
 def layer_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """Acceptance on the prompts that the random sets were counted on, of all other arms too."""
     arms = list(dict.fromkeys(row["arm"] for row in rows))
-    sides = {arm: side(rows, arm, "right", "compared") for arm in arms if arm != "price"}
-    base = sides[FIXED]
-    random = {arm: sides.pop(arm) for arm in arms if arm.startswith("random")}
-    common = list(base)[::2]
-    random = {
+    every = {arm: side(rows, arm, "right", "compared") for arm in arms if arm != "price"}
+    common = list(every[FIXED])[::2]
+    sides = {
         arm: {prompt: own[prompt] for prompt in common}
-        for arm, own in random.items()
+        for arm, own in every.items()
         if own.keys() >= set(common)
     }
+    base = sides[FIXED]
+    random = {arm: sides.pop(arm) for arm in list(sides) if arm.startswith("random")}
     drawn, several = held_out(list(random.values())), f"best of {len(random)} random sets"
     sides[f"{several}, chosen on other prompts"] = drawn
     sides[f"{several}, chosen on these prompts"] = random[best(random)]

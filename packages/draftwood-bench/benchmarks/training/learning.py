@@ -31,7 +31,7 @@ from draftwood_bench.records.statistics import block_efficiency, block_efficienc
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.tensors import as_tensor
 from draftwood_train.checkpoints import Checkpoint
-from draftwood_train.judging import JUDGED_STEPS, RANKS, judged_steps, ranks_of
+from draftwood_train.judging import JUDGED_STEPS, RANKS, judged_steps, means, ranks_of
 from draftwood_train.loop import Outcome, TrainingSettings
 from draftwood_train.optimisers import Rates
 from draftwood_train.packing import RowPacking, TextPiece
@@ -158,11 +158,10 @@ def judged(
         steps = [step.states for step in recipe._unrolled(head.eval(), rows, exact, JUDGED_STEPS)]
         ranks = ranks_at(steps, rows, exact)
         if len(ranks):
-            overlap = judged_steps(steps, rows, exact)
             yield {
                 "text": number,
                 "ranks": ["".join(map(str, row)) for row in ranks.tolist()],
-                "overlap": overlap.figures["overlap"] / max(overlap.places, 1),
+                "overlap": means(judged_steps(steps, rows, exact))["overlap"],
             }
 
 

@@ -227,6 +227,13 @@ def test_tests_that_a_run_does_not_make_are_refused(
             assert f"leave {name} out" in refused("bench", *command, name, "2")
 
 
+def test_a_bound_of_arrivals_without_arrivals_is_refused(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
+    given = untested(target, prompts, tmp_path / "out")
+    assert "it needs --rates" in refused("bench", "load", *given, "--most", "2")
+
+
 def test_proofs_count_the_prompts_that_fit_and_share_no_seed(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

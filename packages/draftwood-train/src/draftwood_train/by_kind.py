@@ -15,7 +15,7 @@ from draftwood_train.data.dataset import Dataset, Texts
 from draftwood_train.data.jobs import OWN
 from draftwood_train.data.manifest import Manifest
 from draftwood_train.data.texts import StoredText, TextsInMemory
-from draftwood_train.judging import best_trees, means, summed
+from draftwood_train.judging import all_counted, best_trees, means, summed
 from draftwood_train.loop import on_device
 from draftwood_train.packing import RowPacking
 from draftwood_train.recipe import DrafterRecipe, Judged, TargetWeights, TreePath
@@ -36,7 +36,7 @@ class KindFigures:
 
     Attributes:
         texts: that were judged.
-        places: of their greedy answers, or of all where none is greedy.
+        places: of their greedy answers, or of all where no greedy one is long enough.
         depth_1, depth_2, depth_3: share of places at which the likeliest token of that depth is
             right; None where the head's recipe does not tell it.
         overlap: with the target's distribution at temperature 1, at depth 1.
@@ -141,11 +141,15 @@ class HeadJudge:
         known = [each for each in sums if each.places]
         if not known:
             return Judged(0, {})
-        own, every = known[0], summed(known)
-        figures = dict(own.figures)
-        if "overlap" in figures:
-            figures["overlap"] = every.figures["overlap"] / every.places * own.places
-        return replace(own, figures=figures)
+        own, every = known[0], summed(sums)
+        if "overlap" not in own.figures:
+            return own
+        count = every.counts.get("overlap", every.places)
+        return replace(
+            own,
+            figures={**own.figures, "overlap": every.figures["overlap"]},
+            counts={**own.counts, "overlap": count},
+        )
 
     def text(self, text: StoredText, layers: tuple[int, ...]) -> KindFigures | None:
         """Figures of one text alone, the tree being the best one for it.
@@ -174,7 +178,7 @@ class HeadJudge:
         network = self.trained.network.eval()
         for batch in packing.plan(0):
             with torch.no_grad():
-                yield recipe.judge(network, packing.packed(batch), target)
+                yield recipe.judge(network, all_counted(packing.packed(batch)), target)
 
 
 def judge_kinds(

@@ -10,11 +10,12 @@ The estimate takes one tree for all places. Trees that adapt to the head's proba
 The tree is chosen from the places that it is counted at, which makes it look better than it is
 where they are few: a head that knows nothing gains a tenth with 20 places, and a hundredth with
 500. So counts of nodes add up over all texts before a tree is chosen. Beside the estimate stand
-figures for sampling at temperature 1.
+figures for sampling at temperature 1, means over all places of answers.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -43,8 +44,7 @@ def judged_steps(
 ) -> Judged:
     """Judge a head by the states of its draft steps, fed with the true tokens.
 
-    Places are those of greedy answers that have as many further tokens as there are steps; where no
-    answer is greedy, all answers count.
+    Places are those of greedy answers that have as many further tokens as there are steps.
 
     Args:
         own: the head's own output rows; None for those of the target.
@@ -52,25 +52,27 @@ def judged_steps(
     next_is_answer = shifted(rows.is_answer, 1, False) & (
         shifted(rows.segments, 1, -2) == rows.segments
     )
-    counts = rows.segments >= 0
+    counts = rows.is_greedy & (rows.segments >= 0)
     for ahead in range(1, len(states) + 1):
         counts &= shifted(next_is_answer, ahead, False)
         counts &= shifted(rows.segments, ahead, -2) == rows.segments
-    if (counts & rows.is_greedy).any():
-        counts = counts & rows.is_greedy
     with torch.autocast(rows.tokens.device.type, enabled=False):
         found = [
             ranks_of(state[counts], shifted(rows.tokens, ahead + 1)[counts], target, own)
             for ahead, state in enumerate(states, start=1)
         ]
-        likeness = _sampled(states[0], rows, target, own)
+        likeness, count = _sampled(states[0], rows, target, own)
     ranks = torch.stack(found, dim=-1)
-    places = int(counts.sum())
     figures = {
         f"guess_{level + 1}": float((ranks[:, level] == 0).sum()) for level in range(len(states))
     }
-    figures |= {name: places * value for name, value in likeness.items()}
-    return Judged(places, figures, {"block_efficiency": path_counts(ranks)})
+    paths = {"block_efficiency": path_counts(ranks)}
+    return Judged(len(ranks), figures | likeness, paths, dict.fromkeys(likeness, count))
+
+
+def all_counted(rows: PackedRows) -> PackedRows:
+    """The same rows with all answers judged as greedy ones are, for texts of which none is."""
+    return replace(rows, is_greedy=rows.segments >= 0)
 
 
 def ranks_of(
@@ -81,6 +83,8 @@ def ranks_of(
 ) -> Int[Tensor, " count"]:
     """Rank of the true token in a head's distribution, 0 being the first; ``RANKS`` for a miss.
 
+    Tokens as likely as the true one rank before it, so a head that tells none apart ranks none.
+
     Args:
         own: the head's own output rows; None for those of the target.
     """
@@ -90,8 +94,9 @@ def ranks_of(
         part = slice(start, start + CHUNK)
         logits = functional.linear(states[part].float(), head)
         true = logits.gather(1, places[part].clamp_min(0)[:, None])
-        found = (logits > true).sum(-1).clamp_max(RANKS)
-        ranks[part] = torch.where(places[part] < 0, RANKS, found)
+        found = ((logits >= true).sum(-1) - 1).clamp_max(RANKS)
+        misses = (places[part] < 0) | ~true[:, 0].isfinite()
+        ranks[part] = torch.where(misses, RANKS, found)
     return ranks
 
 
@@ -125,13 +130,15 @@ def block_efficiency(
 def summed(parts: Iterable[Judged]) -> Judged:
     """Counts over the places of all parts together."""
     places, figures, paths = 0, dict[str, float](), dict[str, Counter[TreePath]]()
+    counts = Counter[str]()
     for each in parts:
         places += each.places
+        counts.update(each.counts)
         for name, value in each.figures.items():
             figures[name] = figures.get(name, 0.0) + value
-        for name, counts in each.paths.items():
-            paths.setdefault(name, Counter()).update(counts)
-    return Judged(places, figures, paths)
+        for name, nodes in each.paths.items():
+            paths.setdefault(name, Counter()).update(nodes)
+    return Judged(places, figures, paths, counts)
 
 
 def best_trees(judged: Judged) -> dict[str, frozenset[TreePath]]:
@@ -142,7 +149,7 @@ def best_trees(judged: Judged) -> dict[str, frozenset[TreePath]]:
 def means(
     judged: Judged, trees: Mapping[str, Collection[TreePath]] | None = None
 ) -> dict[str, float]:
-    """Mean figures over the judged places, by name.
+    """Mean figures over the places that each is told of, by name.
 
     Args:
         trees: that figures of a tree are counted with; None for the best ones for these places.
@@ -152,7 +159,10 @@ def means(
         name: block_efficiency(counts, trees[name], judged.places)
         for name, counts in judged.paths.items()
     }
-    return found | {name: value / max(judged.places, 1) for name, value in judged.figures.items()}
+    return found | {
+        name: value / max(judged.counts.get(name, judged.places), 1)
+        for name, value in judged.figures.items()
+    }
 
 
 def _sampled(
@@ -160,8 +170,10 @@ def _sampled(
     rows: PackedRows,
     target: TargetWeights,
     own: Float[Tensor, "draft_vocab dim"] | None,
-) -> dict[str, float]:
-    """Means over all places of answers: overlap with the target at temperature 1, and KL."""
+) -> tuple[dict[str, float], int]:
+    """Sums over all places of answers, and their number: overlap with the target at temperature 1,
+    and KL.
+    """
     counts = shifted(predicted_places(rows.is_answer, rows.segments), 1, False)
     counts &= (shifted(rows.segments, 1, -2) == rows.segments) & (rows.segments >= 0)
     head, sums = target.head.float(), torch.zeros(2, dtype=torch.float64)
@@ -174,5 +186,5 @@ def _sampled(
         true = functional.linear(final[part], head)
         both = Compared.of(logits, true, normalizer[part])
         sums += torch.stack([each.double().sum() for each in (both.overlap, both.divergence)]).cpu()
-    means = (sums / max(len(drafted), 1)).tolist()
-    return {"overlap": means[0], "kl": means[1]}
+    overlap, divergence = sums.tolist()
+    return {"overlap": overlap, "kl": divergence}, len(drafted)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,11 +16,11 @@ from draftwood_train.averaging import average, averaged_weights
 from draftwood_train.checkpoints import Checkpoint, copied, random_states, restore_random
 from draftwood_train.durations import duration
 from draftwood_train.interrupts import uninterrupted
-from draftwood_train.judging import means, summed
+from draftwood_train.judging import all_counted, means, summed
 from draftwood_train.optimisers import Optimisers, Rates
 from draftwood_train.packing import RowPacking, moved
 from draftwood_train.precision import fast_precision
-from draftwood_train.recipe import DrafterRecipe, TargetWeights
+from draftwood_train.recipe import DrafterRecipe, Judged, TargetWeights
 
 Say = Callable[[str], None]
 Unit = Literal["steps", "tokens", "minutes", "cpu_minutes"]
@@ -151,7 +151,7 @@ class Trainer:
         self.head = (start or recipe.build(target)).to(self._device)
         set_seed(settings.seed + self._accelerator.process_index)
         self.optimisers = Optimisers(self.head, settings.rates)
-        self._train, self._held_out = train, held_out
+        self._train, self._held_out, self._all_count = train, held_out, False
         self._beginning = Checkpoint({**settings.told(recipe), **inputs}, {}, [], {})
         self.state = self._beginning
         if resume:
@@ -282,25 +282,33 @@ class Trainer:
         self.say(f"held-out after step {self.state.step}: {told}")
 
     def _judged(self) -> dict[str, float]:
-        """Mean figures over the held-out places."""
-        rows = [row for batch in self._held_out.plan(0) for row in batch]
-        rows = rows[: self.settings.judge_rows]
-        parts = []
+        """Mean figures over the held-out places.
+
+        Places are those of greedy answers, or of all where no greedy one is long enough.
+        """
         self.head.eval()
-        for start in range(0, len(rows), self._held_out.rows):
-            batch = moved(
-                self._held_out.packed(rows[start : start + self._held_out.rows]), self._device
-            )
-            with torch.no_grad(), self._accelerator.autocast():
-                parts.append(self.recipe.judge(self.head, batch, self.target))
+        judged = summed(self._parts())
+        if not (judged.places or self._all_count):
+            self._all_count = True  # the texts stay, so once tells it for all evaluations
+            judged = summed(self._parts())
         self.head.train()
-        judged = summed(parts)
         if not judged.places:
             raise ValueError(
                 "the held-out texts have no answer long enough to judge by; make more data: give"
                 " 'draftwood train data' more --tokens"
             )
         return means(judged)
+
+    def _parts(self) -> Iterator[Judged]:
+        """Judge the held-out rows, a batch at a time."""
+        rows = [row for batch in self._held_out.plan(0) for row in batch]
+        rows = rows[: self.settings.judge_rows]
+        for start in range(0, len(rows), self._held_out.rows):
+            batch = self._held_out.packed(rows[start : start + self._held_out.rows])
+            batch = moved(all_counted(batch) if self._all_count else batch, self._device)
+            with torch.no_grad(), self._accelerator.autocast():
+                judged = self.recipe.judge(self.head, batch, self.target)
+            yield judged
 
     def _remember(self, figures: Mapping[str, float]) -> None:
         """Keep figures, and the weights that had them where they are the best."""

@@ -51,7 +51,8 @@ class PackedRows:
         segments: number of the text within the row, -1 where there is none.
         positions: of a token within its text.
         is_answer: whether a token is part of an answer; losses look at these alone.
-        is_greedy: whether the answer was written greedily.
+        is_greedy: whether the answer was written greedily; such answers alone tell which tokens
+            are right.
         states: the layers that the recipe reads, in its order.
         final: the target's state after the final norm.
         log_normalizer: of the target's logits.
@@ -73,9 +74,10 @@ class Judged:
 
     Attributes:
         places: number of judged places.
-        figures: sums over these places, by name.
+        figures: sums over these places, by name, or over as many as ``counts`` tells.
         paths: by name of a figure, the places at which each node of a tree is true: from all of
             them follow the tokens that a step emits with the best tree.
+        counts: by name of a figure, the places that it is summed over where they are others.
 
     ``block_efficiency`` is among one or the other: tokens that a step is expected to emit there.
     """
@@ -83,6 +85,7 @@ class Judged:
     places: int
     figures: Mapping[str, float]
     paths: Mapping[str, Mapping[TreePath, int]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class DrafterRecipe(Protocol):
@@ -113,5 +116,8 @@ class DrafterRecipe(Protocol):
         ...
 
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
-        """Judge a head on held-out rows, from the stored states alone."""
+        """Judge a head on held-out rows, from the stored states alone.
+
+        Places are those of greedy answers; ``judging.all_counted`` lets all answers count.
+        """
         ...

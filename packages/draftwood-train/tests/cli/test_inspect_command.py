@@ -47,5 +47,7 @@ def test_bad_input_is_one_line(deep: str, tmp_path: Path) -> None:
     assert "too little text" in refused("inspect", deep, "--text", str(short))
     assert "0 to 5" in refused("inspect", deep, "--layers", "2,40")
     assert "no model is named" in refused("inspect", "nonsense")
+    two = ("--draft-model", "none", "--draft-model", deep)
+    assert "give --draft-model once" in refused("inspect", deep, *two)
     address = refused("inspect", "http://localhost:1/v1")
     assert "hidden states" in address

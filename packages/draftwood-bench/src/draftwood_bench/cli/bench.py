@@ -272,6 +272,8 @@ def load(
     """Throughput and waiting times with many requests at once, in batches or arriving at random."""
     _check(methods, given, tree)
     _refuse_proof(context, "load")
+    if not rates and context.get_parameter_source("most") is ParameterSource.COMMANDLINE:
+        raise ValueError("--most bounds arrivals at random, so it needs --rates; add them")
     from draftwood_bench.plan.protocols import Load
 
     _run(context, lambda settings: Load(methods, batches, rates, most, settings, tree), given)

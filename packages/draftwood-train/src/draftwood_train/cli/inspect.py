@@ -93,7 +93,9 @@ def inspect(
             f"{model} is an address, and servers show no hidden states; give a model's folder or"
             " name"
         )
-    head = names.draft_model[0] if names.draft_model else None
+    if len(names.draft_model) > 1:
+        raise ValueError("inspect measures one EAGLE head; give --draft-model once")
+    head = next(iter(names.draft_model), None)
     lm = options.load(replace(names, draft_model=()), "plain", measure=False)
     reads = layers_of(lm.model, model, layers)
     with progress() as shown:

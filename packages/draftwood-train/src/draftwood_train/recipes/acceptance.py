@@ -76,7 +76,11 @@ class AcceptanceRecipe:
         levels = [shifted(states, ahead) for ahead in range(1, JUDGED_STEPS + 1)]
         judged = judged_steps(levels, rows, target)
         skill = skill_of(logits, labels, self.rejection)
-        return replace(judged, figures={**judged.figures, "skill": judged.places * skill})
+        return replace(
+            judged,
+            figures={**judged.figures, "skill": len(labels) * skill},
+            counts={**judged.counts, "skill": len(labels)},
+        )
 
     def _predicted(
         self, head: nn.Module, rows: PackedRows, target: TargetWeights

@@ -248,7 +248,7 @@ def reader(head: CtcHead, target: TargetWeights) -> Callable[[Tensor, int], Draf
 def judged_places(
     rows: PackedRows, target: TargetWeights, frames: int, every: int = JUDGED_EVERY
 ) -> tuple[Bool[Tensor, "rows places"], Int[Tensor, "anchors depth"]]:
-    """Choose places to judge by: of greedy answers, or of all where none is greedy.
+    """Choose places of greedy answers to judge by.
 
     Args:
         frames: places that are drafted at once.
@@ -260,9 +260,7 @@ def judged_places(
     """
     labels, follows = _labels(rows, target, min(NODES, frames))
     labels = labels.masked_fill(~follows.long().cumprod(-1).bool(), -1)
-    possible = follows[..., 0]
-    if bool((possible & rows.is_greedy).any()):
-        possible &= rows.is_greedy
+    possible = follows[..., 0] & rows.is_greedy
     chosen = possible & ((possible.long().cumsum(-1) - 1) % every == 0)
     return chosen, labels[chosen]
 

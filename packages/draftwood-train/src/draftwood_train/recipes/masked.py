@@ -78,9 +78,7 @@ class MaskedRecipe:
     def judge(self, head: nn.Module, rows: PackedRows, target: TargetWeights) -> Judged:
         """Expected tokens of a step where mask rows of the last one draft it, and other figures."""
         adapter: Any = head
-        counts = _counted(rows, adapter.config.masks).all(-1)
-        if (counts & rows.is_greedy).any():
-            counts = counts & rows.is_greedy
+        counts = _counted(rows, adapter.config.masks).all(-1) & rows.is_greedy
         chosen = counts & (rows.positions % JUDGED == 0)
         if not bool(chosen.any()):
             return Judged(0, {})
