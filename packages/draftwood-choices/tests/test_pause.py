@@ -11,12 +11,13 @@ import pytest
 
 from command import refused, run
 from draftwood import engine
-from draftwood.drafters import Drafter, Nothing
+from draftwood.drafters import Drafter, DraftModel, Nothing
 from draftwood.engine import Options
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
+from draftwood.shapes import Widths
 from draftwood.verifiers import Match, Verifier
 from draftwood_choices import pause
 from draftwood_choices.pause import CANDIDATES, LENGTH, entropy
@@ -28,6 +29,7 @@ from test_momentum import DRAFTED, PROMPT, VOCAB
 pytestmark = pytest.mark.usefixtures("unchecked")
 TOKENS = 40
 SEED, TABLE = 7, 6
+CHAIN = Widths((1, 1, 1))
 BOUNDS = (0.0, 1.0, 1.4, 99.0)
 """Entropies from which texts pause: always, at times, seldom, never."""
 
@@ -134,21 +136,28 @@ def test_drafted_texts_are_those_without_drafts(
 ) -> None:
     model, accepted = models().get(name) or pytest.skip("no C++ compiler"), 0
     for bound in BOUNDS:
-        plain, _, passes = written(model, Nothing(), Match(), bound)
+        plain, rolled_out, passes = written(model, Nothing(), Match(), bound)
         drafted, own, fewer = written(model, drafter, verifier, bound)
         assert drafted == plain
         assert fewer <= passes
-        accepted += own
-    assert accepted > 0 or (name, drafter.name) == ("native", "draft-model"), (
-        "nothing was accepted, so nothing is tested"
-    )
+        accepted += own - rolled_out
+    # what these would draft right, roll-outs have found before
+    is_poor = isinstance(drafter, DraftModel) and (name == "native" or drafter.shape == CHAIN)
+    assert accepted > 0 or is_poor, "nothing was accepted, so nothing is tested"
 
 
-def test_passes_of_roll_outs_count() -> None:
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_passes_of_roll_outs_count_and_their_tokens_are_drafts(bound: float) -> None:
+    """Each token takes a pass and those of its roll-outs, but tokens known from the last one."""
     model = models()["table"]
-    assert written(model, Nothing(), Match(), 99.0)[2] == TOKENS
-    paused = sum(1 + min(LENGTH, TOKENS - made - 1) for made in range(1, TOKENS))
-    assert written(model, Nothing(), Match(), 0.0)[2] == 1 + paused
+    text, passes = by_definition(model, bound), 1
+    for made in range(1, TOKENS):
+        pauses = entropy(chances(model, [*PROMPT, *text[:made]])) >= bound
+        passes += 1 + pauses * min(LENGTH, TOKENS - made - 1)
+    tokens, accepted, runs = written(model, Nothing(), Match(), bound)
+    assert tokens == text
+    assert runs == passes - accepted
+    assert (accepted > 0) == (bound == 1.4)  # from 1 down nearly every token pauses
 
 
 @pytest.mark.parametrize("every", [2, 3, 7])

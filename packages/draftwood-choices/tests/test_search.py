@@ -318,7 +318,9 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     )
     assert "Missing argument" in refused("solve", *model)
     assert "holds no word" in refused("solve", "?!", *model, "--method", "thought-tree")
-    assert "no stop string" in refused("solve", "hi", *model, "--method", "distinct", "--stop", "a")
+    for more in (("--stop", "a"), ("--prediction", str(tmp_path / "checker"))):
+        told = refused("solve", "hi", *model, "--method", "distinct", *more)
+        assert f"method 'distinct' does not take {more[0][2:]}" in told
     (tmp_path / "a.lark").write_text('start: "a"')
     grammar = ("--grammar", str(tmp_path / "a.lark"))
     for method in ("lite-search", "breadth-first"):
@@ -338,6 +340,20 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
         assert f"answer-mask writes one greedy answer; leave {option} out" in told
     told = refused("solve", "hi", *model, "--method", "iad", "--checker", "regex:.", "--final", "x")
     assert "iad reads no final answers; leave --final out, or take majority, plan-tree" in told
+
+
+def test_options_that_would_do_nothing_are_refused_before_anything_is_loaded(
+    target: str, tmp_path: Path
+) -> None:
+    nowhere = ("solve", "hi", "--model", "/nowhere")
+    (store := tmp_path / "texts.store").write_text("")
+    for option, given in (("--draft-model", target), ("--datastore", str(store))):
+        told = refused(*nowhere, "--method", "distinct", option, given)
+        assert f"distinct drafts nothing; leave {option} out" in told
+    limits = ("--checker-seconds", "5", "--checker-memory", "64")
+    told = refused(*nowhere, *limits)
+    assert "leave --checker-seconds and --checker-memory out, or add --checker" in told
+    assert "/nowhere" in refused(*nowhere, *limits, "--checker", "regex:.")
 
 
 def test_a_vote_that_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,5 +156,13 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     assert "give --checker" in refused(*command, "--methods", "iad")
     told = refused(*command, "--methods", "lite-search,best-of", "--rounds", "2")
     assert "best-of has no rounds; leave --rounds out" in told
+    for option in ("--answers", "--temperature"):
+        told = refused(*command, "--methods", "answer-mask", option, "1")
+        assert f"answer-mask writes one greedy answer; leave {option} out" in told
+        mixed = refused(
+            *("bench", "solve", "--model", "/nowhere", "--output", str(tmp_path / "run")),
+            *("--methods", "answer-mask,best-of", option, "1"),
+        )
+        assert "/nowhere" in mixed  # others of the methods draw
     assert "has no right answer" in refused(*command, "--prompts", "built-in", "--limit", "1")
     assert not (tmp_path / "run").exists()

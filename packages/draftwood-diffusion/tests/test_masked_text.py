@@ -18,6 +18,7 @@ from draftwood_diffusion.lookahead.freedave import FreeDave
 from draftwood_diffusion.loop import MaskedText, WrittenText, written
 from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
 from draftwood_diffusion.proof import PastEnds, mixtures, places
+from draftwood_diffusion.revision.edit import TokenEditing
 from draftwood_diffusion.rules.rule import UnmaskingRule
 from draftwood_diffusion.unmasking import Unmasking, parse
 from draftwood_diffusion.view import View
@@ -128,9 +129,59 @@ def test_end_cut_writes_nothing_behind_an_end(kind: tuple[bool, bool]) -> None:
     assert known.rows < text(masked, "top-k,k=2", ends=frozenset({3})).rows
 
 
+TWINS = ListedTexts.of([(2, 0, 0, 0), (2, 1, 1, 1)], vocab=4)
+"""Two texts: where two of three tokens agree, the list's model changes the third."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_editing_goes_on_over_a_written_block_until_nothing_changes(
+    kind: tuple[bool, bool],
+) -> None:
+    masked, method = list_model(TWINS, 4, *kind), "top-k,k=3+edit,above=0.6"
+    runs = set[int]()
+    for seed in range(12):
+        drawn, found, cut = (
+            text(masked, f"{method}{more}", [2], 3, seed, 1.0, ends)
+            for more, ends in ((",passes=0", frozenset()), ("", frozenset()), ("", frozenset({1})))
+        )
+        usual = max(drawn.tokens, key=drawn.tokens.count)
+        assert found.tokens == [usual] * 3
+        assert found.runs == drawn.runs + (1 if len({*drawn.tokens}) == 1 else 2)
+        assert cut.tokens == ([1] if usual else [0, 0, 0])  # ends may be edited too
+        runs.add(found.runs)
+        looked = text(masked, f"{method}+freedave", [2], 3, seed, 1.0)
+        assert (looked.tokens, places(looked)) == (found.tokens, places(found))
+    assert runs == {2, 3}
+
+
+def test_editing_takes_no_more_passes_than_it_is_given() -> None:
+    @dataclass(frozen=True)
+    class Restless(TokenEditing):
+        """Every written place changes in every pass."""
+
+        def changes(self, view: View) -> np.ndarray:
+            return np.flatnonzero(~view.is_open)
+
+    @dataclass(frozen=True, eq=False)
+    class Turning(ListModel):
+        """Every place is likeliest to be another token."""
+
+        def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+            (given,) = inputs
+            assert isinstance(given, RowsInput)
+            super().forward(inputs)
+            others = [(token + 1) % 3 for token in given.tokens]
+            return [ModelOutput(np.eye(LONG.vocab, dtype=np.float32)[others])]
+
+    masked = MaskedModel(Turning(np.zeros((1, LONG.vocab)), LONG), DiffusionSettings(LONG.mask, 4))
+    for passes in (0, 1, 16):
+        restless = replace(parse("top-k,k=9"), revision=Restless(passes=passes))
+        assert text(masked, restless, (5, 4, 0, 1), 4).runs == 1 + passes
+
+
 def test_a_lookahead_stops_where_an_end_token_does() -> None:
-    masked, usual = list_model(mixtures(), 3, shifted=True), parse("random+edit,above=0.5")
-    wrong = 0
+    masked = list_model(mixtures(), 3, shifted=True)
+    usual, wrong = parse("random+edit,above=0.5,passes=0"), 0
     for seed in range(20):
         one, looked, past = (
             text(masked, replace(usual, **given), [5], 5, seed, 1.0, frozenset({0}))

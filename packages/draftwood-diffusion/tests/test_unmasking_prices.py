@@ -116,6 +116,10 @@ def test_editing_mends_texts_that_cannot_be() -> None:
     )
     assert plain.accuracy == pytest.approx(0.25)  # three draws agree
     assert edited.accuracy > plain.accuracy + 0.05
+    three = ListedTexts.of([(2, *[token] * 3) for token in (0, 1)], vocab=4)
+    last = price(unwritten(three, (2,), parse("top-k,k=3+edit,above=0.6"), 3))
+    assert last.accuracy == pytest.approx(1.0)  # what the only pass fixed is edited too
+    assert last.passes == pytest.approx(0.25 * 2 + 0.75 * 3)
 
 
 def test_a_list_knows_what_follows() -> None:

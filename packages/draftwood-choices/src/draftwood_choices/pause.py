@@ -9,7 +9,7 @@ from jaxtyping import Float
 from draftwood import engine
 from draftwood.models.model import ForwardInput, ModelOutput
 from draftwood.rules import Before, TextRule
-from draftwood.sampling import LazyProbs, Sampling
+from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.stats import Step
 from draftwood.tree import DraftTree
 from draftwood.verifiers.verifier import Verdict
@@ -97,13 +97,32 @@ class Pause:
         return going
 
 
+class BehindRollOuts(engine.InTurn):
+    """Drafts what a roll-out has found behind the root, else what the drafter drafts.
+
+    Attributes:
+        ahead: likeliest tokens behind the root, as far as they are known.
+    """
+
+    def __init__(self, text: engine.Sequence) -> None:
+        super().__init__(text)
+        self.ahead = list[int]()
+
+    def _proposed(self, context: Context) -> DraftTree:
+        ahead = self.ahead[: context.max_draft_len]
+        if not ahead:
+            return super()._proposed(context)
+        super()._proposed(replace(context, max_draft_len=0))  # the drafter takes note of the root
+        return DraftTree.chain([self.text.root, *ahead])
+
+
 class PausingSteps:
     """Makes steps that pause where the model's entropy is high; implements ``Executor``.
 
     A drafted tree is followed along the likeliest tokens up to the first node where the entropy
     reaches the bound. There the likeliest tokens hang below it as candidates, and grow in shared
-    passes; the one that begins the roll-out of the best mean log-probability becomes text. Nothing
-    of that depends on what was drafted.
+    passes; the one that begins the roll-out of the best mean log-probability becomes text. The rest
+    of that roll-out is the next draft. Nothing of that depends on what was drafted.
 
     Args:
         text: whose drafter has started.
@@ -120,7 +139,7 @@ class PausingSteps:
                 "rule 'pause' chooses among the likeliest tokens; set temperature 0, and leave"
                 " grammars and schemas out"
             )
-        self.in_turn, self.bound = engine.InTurn(text), bound
+        self.in_turn, self.bound = BehindRollOuts(text), bound
         self._sampler = sampler.for_drafting()  # whole distributions
         self._planned: tuple[ForwardInput, dict[str, float]] | None = None
         self._pause: Pause | None = None
@@ -141,6 +160,7 @@ class PausingSteps:
             return self._grow(self._pause, outputs[0], seconds)
         assert self._planned is not None  # commit follows plan
         run, spent = self._planned
+        self.in_turn.ahead = []
         spent["target"] += seconds
         path, row = self._followed(run.tree, outputs[0])
         left = min(LENGTH, self.text.tokens_left - len(path) - 1)
@@ -198,6 +218,7 @@ class PausingSteps:
         best = max(pause.rollouts, key=lambda each: each.score)
         verdict = Verdict(pause.path, best.tokens[0])
         made = self.in_turn.commit_path(pause.run.tree, verdict, pause.output, pause.seconds)
+        self.in_turn.ahead = best.tokens[1:]
         return [replace(made, runs=pause.runs)]
 
     def preempt(self) -> None:

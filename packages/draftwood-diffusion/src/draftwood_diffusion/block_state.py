@@ -18,12 +18,14 @@ class BlockState:
         mask: the token of places where nothing is written.
         history: views of its passes before, as many as the rule reads.
         is_last: True if the text ends with this block.
+        rereads: passes since it was written, see ``Stepping.ends_block``.
     """
 
     tokens: tuple[int, ...]
     mask: int
     history: tuple[View, ...] = ()
     is_last: bool = False
+    rereads: int = 0
 
     @property
     def is_written(self) -> bool:

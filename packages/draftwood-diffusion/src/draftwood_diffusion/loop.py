@@ -186,7 +186,7 @@ class MaskedText(KeepsCache):
         for before, after in pairwise(path):
             self._note(before, after, first)
         following = path[-1]
-        if stepping.is_over(following) or following.is_written:
+        if stepping.ends_block(following):
             self._end_block(following)
         else:
             self._states = lookahead.states(following, seen[len(path) - 2], stepping)

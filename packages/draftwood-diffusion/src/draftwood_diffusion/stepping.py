@@ -46,7 +46,7 @@ class Stepping:
         """
         view, method = self.view(state, seen), self.method
         tokens = view.tokens.copy()
-        chosen = checked(method.rule.name, method.rule.choose(view), view)
+        chosen = self.chosen(view)
         changed = method.revision.changes(view)
         changed = changed[changed >= self.given]
         tokens[chosen] = seen.drawn[chosen]
@@ -54,9 +54,23 @@ class Stepping:
         history = (*state.history, replace(view, history=()))
         remembered = history[max(0, len(history) - method.rule.remembers) :]
         after = replace(state, tokens=tuple(tokens.tolist()), history=remembered)
+        after = replace(after, rereads=self._rereads(state, after))
         if method.blocks.cuts_ends and (end := self.first_end(after)) is not None:
             return after.first(end + 1, is_last=True)
         return after
+
+    def chosen(self, view: View) -> Int[np.ndarray, " chosen"]:
+        """Places that the rule fixes now; none where nothing is open."""
+        rule = self.method.rule
+        return checked(rule.name, rule.choose(view), view) if len(view.open) else view.open
+
+    def _rereads(self, state: BlockState, after: BlockState) -> int:
+        """Passes over the written block so far; all there are where the newest changed no text."""
+        if not (state.is_written or self.is_over(state)):
+            return state.rereads
+        texts = [each.tokens[: self.first_end(each)] for each in (state, after)]
+        most = self.method.revision.passes_on_written
+        return most if texts[0] == texts[1] else state.rereads + 1
 
     def first_end(self, state: BlockState) -> int | None:
         """Place of the first end token that is written behind the prompt."""
@@ -64,9 +78,14 @@ class Stepping:
         return next((place for place in places if state.tokens[place] in self.ends), None)
 
     def is_over(self, state: BlockState) -> bool:
-        """True if an end token is written and every place before it: the text cannot change."""
+        """True if an end token is written and every place before it."""
         end = self.first_end(state)
         return end is not None and state.mask not in state.tokens[:end]
+
+    def ends_block(self, state: BlockState) -> bool:
+        """True if the block is written, and the revision takes no further pass over it."""
+        most = self.method.revision.passes_on_written
+        return (state.is_written or self.is_over(state)) and state.rereads >= most
 
 
 def checked(

@@ -9,6 +9,8 @@ from test_hook_models import ALONE, MODELS, REFUSED, made
 from torch import Tensor
 
 import draftwood
+from draftwood.engine import InTurn, StepBudget
+from draftwood.sampling import SharedPass
 from draftwood.stats import Stats
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -117,3 +119,34 @@ def test_good_draft_tokens_never_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     bias = {"sequence_bias": [[[a, b], 99.0] for a, b in ((5, 6), (6, 7), (7, 8), (8, 5))]}
     model.generate(prompt, do_sample=False, max_new_tokens=60, custom_generate=hook, **bias)
     assert reports[0].block_efficiency > 3
+
+
+def test_rows_draft_as_part_of_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drafter is told of the nodes that other rows ran, and of the tokens expected of them."""
+    loads, sizes, draft = list[SharedPass](), list[int](), InTurn.draft
+
+    def told(row: InTurn, budget: StepBudget) -> Any:
+        loads.append(budget.shared)
+        found = draft(row, budget)
+        sizes.append(len(found[0].tree))
+        return found
+
+    monkeypatch.setattr(InTurn, "draft", told)
+    monkeypatch.setattr(drafted, "LEAST_KEPT", 0.0)  # no rests
+    model, options = tiny_llama(layers=2), {"do_sample": False, "max_new_tokens": 30}
+    for count in (1, 3):
+        loads.clear()
+        sizes.clear()
+        hook = draftwood.custom_generate("recycling")
+        found = model.generate(rows(count), custom_generate=hook, **options)
+        assert torch.equal(found, model.generate(rows(count), **options))
+        if count == 1:
+            assert set(loads) == {SharedPass(0, 0.0)}
+    assert loads[:3] == [SharedPass(2, 2.0)] * 3  # behind the prompts, each with its first token
+    for first in (3, 6, 9):  # of steps before any row ends
+        before = sizes[first - 3 : first]
+        assert [each.rows for each in loads[first : first + 3]] == [
+            sum(before) - own for own in before
+        ]
+        assert all(each.tokens >= 2.0 for each in loads[first : first + 3])
+    assert max(sizes) > 3

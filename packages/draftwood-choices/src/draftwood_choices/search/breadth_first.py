@@ -14,16 +14,21 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     """Write N steps a level, and go on from the five of the greatest value (Yao et al. 2023,
     arXiv:2305.10601).
 
-    Steps that go on share the N evenly; whole answers stay, and the one of the greatest value is
-    chosen. Steps and values are those of LiteSearch, whose control this is.
+    Steps that go on share the N evenly, and the best of them have what is left over. Whole answers
+    stay, and the one of the greatest value is chosen. Steps and values are those of LiteSearch,
+    whose control this is.
 
     Differs from the paper: a trained head or the checker judges instead of the model that writes.
     """
     tree = StepTree(proposer, prompt)
     level, whole, depth = [tree.root], list[Proposal](), 0
     while level and depth < GREEDY_STEPS:
-        share = max(1, options.answers // len(level))
-        made = [step for above in level for step in tree.children(above, share)]
+        share, over = divmod(options.answers, len(level))  # a level has at most N steps
+        made = [
+            step
+            for place, above in enumerate(level)
+            for step in tree.children(above, share + (place < over))
+        ]
         whole += [each for each in made if each.is_whole]
         going = [each for each in made if not each.is_whole]
         level = sorted(going, key=lambda each: each.value, reverse=True)[:KEPT]

@@ -50,6 +50,13 @@ def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
     return head
 
 
+def typed(*names: str) -> list[str]:
+    """Options that the user of the running command typed, of parameters with these names."""
+    source = click.get_current_context().get_parameter_source
+    given = [each for each in names if source(each) is ParameterSource.COMMANDLINE]
+    return [f"--{each.replace('_', '-')}" for each in given]
+
+
 @click.command(short_help="Search for an answer that a checker passes.")
 @click.argument("task", required=False)
 @click.option("--file", type=options.TextFile(), metavar="FILE", help="Read the task from a file.")
@@ -155,13 +162,11 @@ def solve(
 
     way = search_method(method)
     check_methods([way], checker is not None, judge is not None)
-    source = command.get_parameter_source
-    of_draws = [
-        f"--{each}"
-        for each in ("temperature", "answers")
-        if source(each) is ParameterSource.COMMANDLINE
-    ]
-    require_taken(way, rounds is not None, final is not None, of_draws)
+    of_drafts = sorted(options.option_of(need) for need in names.given)
+    of_draws = typed("temperature", "answers")
+    require_taken(way, rounds is not None, final is not None, of_draws, of_drafts)
+    if checker is None and (spare := typed("checker_seconds", "checker_memory")):
+        raise ValueError(f"no checker is given; leave {' and '.join(spare)} out, or add --checker")
     checking = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
     pattern = None if final is None else pattern_of("--final", final)
     if decoding["temperature"] is None:

@@ -6,7 +6,7 @@ from typing import Any
 import draftwood
 from draftwood.engine import run_all
 from draftwood.text.builder import TextBuilder
-from draftwood_choices.answers import options_of
+from draftwood_choices.answers import DRAWING, OF_TOKENS, options_of, require_taken
 from draftwood_choices.distinct import DistinctTexts
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, best_of
@@ -15,12 +15,15 @@ from draftwood_choices.search.proposals import Proposal, Proposer, best_of
 def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     """Draw N different answers by stochastic beam search, a pass a token for all; keep the best.
 
-    Without a checker the log-probability of the whole answer is its value. Stop strings and
-    grammars are refused: they would need texts, and beams are tokens.
+    Without a checker the log-probability of the whole answer is its value. Options are those of
+    ``generate --method distinct``: beams are tokens, so stop strings and grammars, which need
+    texts, are refused, and so is a prediction, as nothing is drafted.
+
+    Raises:
+        ValueError: for an option that beams do not take.
     """
     lm, params = proposer.lm, draftwood.SamplingParams(**proposer.options)
-    if params.stops or params.grammar is not None or params.json_schema is not None:
-        raise ValueError("distinct answers take no stop string, grammar or schema; leave it out")
+    require_taken("distinct", params, OF_TOKENS | DRAWING)
     since, wanted = time.perf_counter(), options_of(lm, params)
     given = lm.encode(prompt, params.raw)
     task = DistinctTexts(lm.model, given, wanted, options.answers)

@@ -132,8 +132,9 @@ class StepTree:
         return self.steps[0]
 
     def children(self, above: Proposal, count: int, **options: Any) -> list[Proposal]:
-        """Children of a step, each text once, which join the tree."""
+        """New children of a step, each text once, which join the tree."""
         lm, found = self.proposer.lm, dict[str, Proposal]()
+        known = {each.text for each in self.steps if each.above is above}
         left = self.length - len(above.token_ids)
         options |= {"stop": "\n", "max_new_tokens": left, "logprobs": 0}
         for made in self.proposer.write([*self.prompt, *above.token_ids], count, **options):
@@ -149,7 +150,7 @@ class StepTree:
                 step=made.text,
                 is_whole=ended,
             )
-            if step.text not in found:
+            if step.text not in known and step.text not in found:
                 step.value = above.value
                 found[step.text] = step
         steps = list(found.values())

@@ -65,6 +65,7 @@ class SearchMethod:
         takes_head: True if a trained value head may judge for it.
         takes_final: True if it reads final answers, or actions, out of texts.
         draws: False if it writes one greedy answer, and takes no temperature or number of answers.
+        drafts: False if it drafts nothing, and takes no draft model or datastore.
         temperature: in its paper.
         rounds: usual number of rounds, expansions of a tree, or actions that are tried.
     """
@@ -77,6 +78,7 @@ class SearchMethod:
     takes_head: bool = False
     takes_final: bool = False
     draws: bool = True
+    drafts: bool = True
     temperature: float = 0.6
     rounds: int = 1
 
@@ -106,6 +108,7 @@ METHODS = {
             "distinct",
             "N different answers, drawn without replacement; the best of them",
             "Kool et al. 2019, arXiv:1903.06059",
+            drafts=False,
             temperature=1.0,
         ),
         SearchMethod(
@@ -178,7 +181,11 @@ def check_methods(methods: Iterable[SearchMethod], has_checker: bool, has_head: 
 
 
 def require_taken(
-    method: SearchMethod, has_rounds: bool, has_final: bool = False, of_draws: Sequence[str] = ()
+    method: SearchMethod,
+    has_rounds: bool,
+    has_final: bool = False,
+    of_draws: Sequence[str] = (),
+    of_drafts: Sequence[str] = (),
 ) -> None:
     """Raise ValueError for options that a method would not read.
 
@@ -186,6 +193,7 @@ def require_taken(
         has_rounds: whether rounds are given.
         has_final: whether a pattern of final answers is.
         of_draws: options of drawing that are given, for instance ``--answers``.
+        of_drafts: options of drafting that are given, for instance ``--datastore``.
     """
     if has_rounds and method.rounds == 1:
         taking = ", ".join(name for name, way in METHODS.items() if way.rounds > 1)
@@ -199,6 +207,8 @@ def require_taken(
         raise ValueError(
             f"{method.name} writes one greedy answer; leave {' and '.join(of_draws)} out"
         )
+    if of_drafts and not method.drafts:
+        raise ValueError(f"{method.name} drafts nothing; leave {' and '.join(of_drafts)} out")
 
 
 def search_method(name: str) -> SearchMethod:

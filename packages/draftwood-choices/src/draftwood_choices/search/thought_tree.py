@@ -1,6 +1,7 @@
 """A stochastic tree of thoughts: sub-questions, their answers, and the likeliest path."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from draftwood_choices.search.methods import SearchOptions, Solution
@@ -30,8 +31,9 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
 
     Bi et al. 2024, arXiv:2407.03687 (STOC-TOT). The prompt holds evidence and question. A step is
     worth the probability that the model gives to a yes where it is asked whether the step is right;
-    the paper lets the model write a number. The answer has words of the prompt alone, by a grammar.
-    Paraphrases are told by common words, where the paper has a model for it.
+    the paper lets the model write a number. A path is worth the product, and paths of unequal
+    lengths are compared by the geometric mean. The answer has words of the prompt alone, by a
+    grammar. Paraphrases are told by common words, where the paper has a model for it.
 
     Raises:
         ValueError: for a prompt without any word.
@@ -42,8 +44,10 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     tree, grown, notes = [root], set[int](), list[str]()
     best = root
     while len(grown) < options.rounds:
-        leaves = [each for each in tree if id(each) not in grown]
-        step = max(leaves, key=lambda each: each.value)
+        open_steps = [each for each in tree if id(each) not in grown]
+        if not open_steps:
+            break
+        step = max(open_steps, key=mean_value)
         room = proposer.room(with_more(prompt, ASK.format(chain=step.text)))
         if room is not None and room < BELOW:
             notes.append(f"the tree grows no further: {proposer.context} tokens are full")
@@ -53,7 +57,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
             break
         grown.add(id(step))
         tree += _expanded(proposer, prompt, step, options.answers)
-        best = max(tree[1:] or [root], key=lambda each: each.value)
+        best = max(leaves(tree), key=mean_value)
     asked = with_more(prompt, FINAL.format(chain=best.text))
     (made,) = proposer.write(asked, temperature=0.0, grammar=grammar)
     last = proposal_of(made)
@@ -77,6 +81,17 @@ def _expanded(proposer: Proposer, prompt: Any, step: Proposal, count: int) -> li
         value = step.value * yes(proposer, prompt, VALID, chain)
         found.append(Proposal(chain, value=value, above=step, step=told, is_whole=False))
     return found
+
+
+def leaves(tree: Sequence[Proposal]) -> list[Proposal]:
+    """Steps that no other goes on from."""
+    inner = {id(each.above) for each in tree}
+    return [each for each in tree if id(each) not in inner]
+
+
+def mean_value(step: Proposal) -> float:
+    """Geometric mean of the probabilities that a step and those above it are right."""
+    return step.value ** (1.0 / max(1, step.depth))
 
 
 def yes(proposer: Proposer, prompt: Any, question: str, chain: str) -> float:

@@ -8,7 +8,7 @@ import click
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output
-from draftwood_choices.search.command import head_for, judge_option
+from draftwood_choices.search.command import head_for, judge_option, typed
 
 if TYPE_CHECKING:
     from draftwood.model_names import ModelNames
@@ -92,8 +92,9 @@ def solve(
 
     ways = {each: search_method(each) for each in methods.split(",")}
     check_methods(ways.values(), checker is not None, judge is not None)
+    of_draws = [] if any(each.draws for each in ways.values()) else typed("answers", "temperature")
     for each in ways.values():
-        require_taken(each, rounds is not None)
+        require_taken(each, rounds is not None, of_draws=of_draws)
     checking: Any = checker
     if checker not in (None, REFERENCE, HALF):
         checking = checker_of(checker, 10.0, 1 << 30)

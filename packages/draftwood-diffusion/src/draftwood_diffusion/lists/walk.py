@@ -65,8 +65,10 @@ class Point:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Written tokens and masks; all that a step depends on where the rule remembers nothing."""
-        return self.written, self.state.tokens
+        """Tokens, masks, and passes over a written block: all that a step depends on where the rule
+        remembers nothing.
+        """
+        return self.written, self.state.tokens, self.state.rereads
 
     @property
     def is_over(self) -> bool:
@@ -85,13 +87,13 @@ class Point:
 
     def choice(self, seen: Seen) -> Int[np.ndarray, " chosen"]:
         """Places that the rule fixes now."""
-        return self.of.method.rule.choose(self.stepping.view(self.state, seen))
+        return self.stepping.chosen(self.stepping.view(self.state, seen))
 
     def after(self, seen: Seen) -> "Point":
         """The point after a pass: in this block, or at the beginning of the next one."""
         state = self.stepping(self.state, seen)
         runs = self.runs + 1
-        if not state.is_written:
+        if not self.stepping.ends_block(state):
             return replace(self, state=state, runs=runs)
         written = (*self.written, *state.tokens)
         if len(written) == self.of.listed.places:

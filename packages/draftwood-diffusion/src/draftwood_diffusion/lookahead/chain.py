@@ -17,7 +17,7 @@ class StepsAhead(Part):
         """States to run in the next pass: the certain one first, then drafts.
 
         Args:
-            following: the next state, which has open places.
+            following: the next state, of a block that goes on.
             seen: what the newest pass said of the state before it.
         """
 

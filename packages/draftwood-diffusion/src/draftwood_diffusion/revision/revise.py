@@ -14,6 +14,11 @@ from draftwood_diffusion.view import View
 class Revision(Part):
     """Says which written places take the model's likeliest token."""
 
+    @property
+    def passes_on_written(self) -> int:
+        """Passes over a block that is written, at most, until one of them changes nothing."""
+        return 0
+
     @abstractmethod
     def changes(self, view: View) -> Int[np.ndarray, " changed"]:
         """Written places of the block whose token becomes ``view.predictions``."""

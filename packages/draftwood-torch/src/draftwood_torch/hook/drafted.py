@@ -28,6 +28,7 @@ from draftwood.tree import DraftTree
 from draftwood.verifiers.verifier import Verdict, follows_draws
 from draftwood_torch.hook.alone import run_alone
 from draftwood_torch.hook.call import Call
+from draftwood_torch.hook.drafting import draft_together
 from draftwood_torch.hook.prefill import adopt, extend_cache, run_prompts
 from draftwood_torch.hook.processors import RowSampler, Scores
 from draftwood_torch.hook.timeline import Emitted, Timeline
@@ -101,7 +102,9 @@ class Rows(KeepsCache):
             run = partial(run_alone, self.target, self.sessions, roots)
             return [OwnPass(self.sessions[0], run, len(roots))]
         self._catch_up()
-        self.proposals = [InTurn(self.rows[number]).draft(budget) for number in self.going]
+        newest = [self.steps[number][-1] for number in self.going]
+        rows = [self.rows[number] for number in self.going]
+        self.proposals = draft_together(rows, newest, budget)
         return [tree for tree, _ in self.proposals]
 
     def commit(
@@ -130,11 +133,7 @@ class Rows(KeepsCache):
 
     def _row(self, number: int) -> engine.Sequence:
         call, known = self.call, self._known(number, 0, self.call.input_ids.shape[1])
-        ends = [
-            criterion.eos_token_id
-            for criterion in call.criteria
-            if type(criterion) is EosTokenCriteria
-        ]
+        ends = [each.eos_token_id for each in call.criteria if type(each) is EosTokenCriteria]
         sampler: Sampler = RowSampler(self.scores, number, len(known), self.greedy)
         if self.greedy and not call.processors:
             sampler = Sampling()  # the same, which draws without a distribution
