@@ -19,7 +19,7 @@ from draftwood_train.losses import (
     sampled_tokens,
 )
 from draftwood_train.recipe import PackedRows
-from draftwood_train.recipes.eagle import EagleRecipe, _counts
+from draftwood_train.recipes.eagle import EagleRecipe, _counts, _counts_later
 from draftwood_train.rejections import is_first, rejected
 from draftwood_train.unrolled import all_places, drawn_places, shifted
 from training_cases import packing, target, texts
@@ -69,11 +69,32 @@ def test_a_share_of_places_is_drawn_among_those_that_count() -> None:
     assert chosen is not None
     assert chosen.shape[1] == -(-int(allowed.sum(-1).max()) // 4)
     row = torch.arange(4)[:, None]
-    assert bool(allowed[row, chosen].all())
+    assert allowed[row, chosen].sum(-1).tolist() == (-(-allowed.sum(-1) // 4)).tolist()
     assert all(len(set(places)) == len(places) for places in chosen.tolist())
     assert drawn_places(allowed, 1.0) is None
     every = all_places(allowed)
     assert int(allowed[row, every].sum()) == int(allowed.sum())
+
+
+def test_a_share_is_of_the_places_that_each_row_has() -> None:
+    allowed = torch.arange(200) < torch.tensor([[200], [100], [12], [1], [0]])
+    chosen = drawn_places(allowed, 0.25)
+    assert chosen is not None
+    drawn = allowed[torch.arange(5)[:, None], chosen].sum(-1)
+    assert drawn.tolist() == [50, 25, 3, 1, 0]
+    assert all(len(set(places)) == 50 for places in chosen.tolist())
+
+
+def test_places_that_fill_rows_up_count_at_no_later_step() -> None:
+    _, rows = setting()
+    counted = torch.stack([_counts(rows, ahead) for ahead in (2, 3)])
+    allowed = _counts_later(rows, 3)
+    assert torch.equal(allowed, counted.any(0))
+    chosen = drawn_places(allowed, 0.5)
+    assert chosen is not None
+    row = torch.arange(len(chosen))[:, None]
+    most = [-(-int(each) // 2) for each in allowed.sum(-1)]
+    assert [int(each.sum()) for each in allowed[row, chosen]] == most
 
 
 def test_later_steps_learn_the_same_on_average_at_a_quarter_of_the_places() -> None:

@@ -1,5 +1,6 @@
 """Packed rows hold each text once, in an order that can be taken up anywhere."""
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -28,6 +29,10 @@ def test_pieces_without_an_answer_are_left_out() -> None:
     some = texts(1, seed=1, most=9)
     long = TextsInMemory([some[0].__class__(**{**vars(some[0]), "answer": 6})])
     assert pieces_of(long, 4) == [TextPiece(0, 4, 8)]  # type: ignore[arg-type]
+    both = [TextPiece(0, 0, 4), TextPiece(0, 4, 8)]
+    assert pieces_of(long, 4, prompts=True) == both  # type: ignore[arg-type]
+    whole = replace(packing(long, places=4, seed=None), prompts=True)
+    assert whole.plan(0) == [[[each] for each in both]]
 
 
 def test_first_fit_fills_rows() -> None:

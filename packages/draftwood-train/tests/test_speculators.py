@@ -28,6 +28,7 @@ from draftwood_torch.lean.model import LeanModel
 from draftwood_train.cli.export import export as export_command
 from draftwood_train.cli.export import import_head, pack
 from draftwood_train.speculators import export, read
+from families import FAMILIES, random_model
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -76,6 +77,21 @@ def test_a_whole_vocabulary_needs_no_lists(target: LeanModel, tmp_path: Path) ->
     export(tmp_path, eagle(target, range(64)), target, "nowhere")
     assert not {"d2t", "t2d"} & set(load_file(tmp_path / "model.safetensors"))
     assert read(tmp_path, target, "tiny").draft_tokens.tolist() == list(range(64))
+
+
+@pytest.mark.parametrize("family", ["granite", "cohere"])
+def test_rows_are_written_as_the_logits_are_scaled(family: str, tmp_path: Path) -> None:
+    """Readers multiply with the rows of a head alone."""
+    name, options = FAMILIES[family]
+    scaled = LeanModel(random_model(name, {**options, "num_hidden_layers": 6}))
+    trained = eagle(scaled)
+    export(tmp_path, trained, scaled, "nowhere")
+    rows = scaled.embeddings_and_head.weights().head[trained.draft_tokens]
+    written = load_file(tmp_path / "model.safetensors")["lm_head.weight"]
+    assert torch.equal(written, (0.25 * rows).bfloat16())
+    assert read(tmp_path, scaled, "tiny").config == trained.config
+    changed(tmp_path, {"lm_head.weight": rows.bfloat16()})
+    assert read(tmp_path, scaled, "tiny").config.own_head == len(rows)
 
 
 def changed(place: Path, weights: dict[str, Any] | None = None, **says: Any) -> None:

@@ -28,13 +28,13 @@ class TextPiece:
         return self.stop - self.start
 
 
-def pieces_of(texts: Texts | TextsInMemory, places: int) -> list[TextPiece]:
-    """Split long texts into pieces of ``places``; leave out pieces without an answer."""
+def pieces_of(texts: Texts | TextsInMemory, places: int, prompts: bool = False) -> list[TextPiece]:
+    """Split long texts into pieces of ``places``; those without an answer only if ``prompts``."""
     return [
         TextPiece(number, start, min(start + places, length))
         for number, (length, answer) in enumerate(zip(texts.lengths, texts.answers, strict=True))
         for start in range(0, length, places)
-        if min(start + places, length) > answer
+        if prompts or min(start + places, length) > answer
     ]
 
 
@@ -65,6 +65,7 @@ class RowPacking:
         rows: of a batch.
         seed: of the order of texts; None keeps theirs.
         only: numbers of the texts that are taken; None takes all.
+        prompts: whether pieces of a prompt alone are taken too.
     """
 
     texts: Texts | TextsInMemory
@@ -74,17 +75,24 @@ class RowPacking:
     rows: int = 16
     seed: int | None = 0
     only: frozenset[int] | None = None
+    prompts: bool = False
 
     def with_rows(self, rows: int, seed: int | None) -> "RowPacking":
         """The same texts in batches of ``rows`` rows, in the order of a seed."""
         return replace(self, rows=rows, seed=seed)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the texts that are taken."""
+        lengths = enumerate(self.texts.lengths)
+        return sum(each for n, each in lengths if self.only is None or n in self.only)
 
     def plan(self, epoch: int) -> list[list[list[TextPiece]]]:
         """The batches of an epoch: rows of pieces.
 
         The last batch may be smaller.
         """
-        pieces = pieces_of(self.texts, self.places)
+        pieces = pieces_of(self.texts, self.places, self.prompts)
         if self.only is not None:
             pieces = [piece for piece in pieces if piece.text in self.only]
         if self.seed is None:

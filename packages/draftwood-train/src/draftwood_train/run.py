@@ -114,8 +114,10 @@ class Training:
         say: Callable[[str], None],
     ) -> Outcome:
         """Train in a folder that is this training's own, and store the best drafter."""
-        trainer = self._trainer(start, tokens, say)
-        say(str(plan))
+        target = self.target(tokens)
+        train = self._chosen(target)
+        trainer = self._trainer(start, target, train, say)
+        say(str(replace(plan, data=train.tokens)))
         if start is not None and not self._is_of(start):
             say(
                 f"{self.start} was trained for {start.target.name}, whose weights are not those of"
@@ -206,22 +208,25 @@ class Training:
         return float(counts[draft_tokens].sum()) / max(float(counts.sum()), 1.0)
 
     def _trainer(
-        self, start: TrainedHead | None, tokens: Tensor, say: Callable[[str], None]
+        self,
+        start: TrainedHead | None,
+        target: TargetWeights,
+        train: RowPacking,
+        say: Callable[[str], None],
     ) -> Trainer:
         settings = self.settings
-        target = self.target(tokens)
         torch.manual_seed(settings.seed)  # of weights that the start lacks
         return Trainer(
             self.recipe,
             target,
-            self._chosen(target).with_rows(settings.rows, settings.seed),
+            train.with_rows(settings.rows, settings.seed),
             self.packing("held-out").with_rows(settings.rows, None),
             settings,
             self.folder,
             None if start is None else self._learning(start, target),
             self.resume and self._begun,
             say,
-            self._inputs(start, tokens),
+            self._inputs(start, target.draft_tokens),
         )
 
     def _inputs(self, start: TrainedHead | None, tokens: Tensor) -> dict[str, str]:
@@ -238,8 +243,11 @@ class Training:
         }
 
     def _chosen(self, target: TargetWeights) -> RowPacking:
-        """The training texts, or the flattest of them."""
-        packing = self.packing("train")
+        """The training texts, or the flattest of them, with all of their prompts where these
+        teach.
+        """
+        learns_prompts = getattr(self.recipe, "prompts", False)
+        packing = replace(self.packing("train"), prompts=learns_prompts)
         if self.settings.flattest >= 1:
             return packing
         share = self.settings.flattest

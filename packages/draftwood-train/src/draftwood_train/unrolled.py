@@ -88,7 +88,7 @@ def at_places(values: Tensor, chosen: Int[Tensor, "rows chosen"] | None) -> Tens
 def drawn_places(
     allowed: Bool[Tensor, "rows places"], share: float
 ) -> Int[Tensor, "rows chosen"] | None:
-    """Draw a share of the allowed places of each row; None where that is all."""
+    """Draw a share of the allowed places of each row, rounded up; None where that is all."""
     if share >= 1:
         return None
     lots = torch.rand(allowed.shape, device=allowed.device)
@@ -103,14 +103,17 @@ def all_places(allowed: Bool[Tensor, "rows places"]) -> Int[Tensor, "rows chosen
 def _first_places(
     allowed: Bool[Tensor, "rows places"], lots: Float[Tensor, "rows places"], share: float
 ) -> Int[Tensor, "rows chosen"]:
-    """Choose the allowed places with the highest lots, ascending.
+    """Choose a share of the allowed places of each row, those with the highest lots, ascending.
 
     Rows are of one length, by the row with most allowed places; shorter ones are filled with places
     that are not allowed.
     """
-    most = int(allowed.sum(-1).max())
-    lots = lots - 2 * (~allowed).float()
-    return lots.topk(max(1, math.ceil(share * most)), dim=-1).indices.sort(-1).values
+    counts = allowed.sum(-1).tolist()
+    kept = torch.tensor([math.ceil(share * count) for count in counts], device=allowed.device)
+    order = lots.masked_fill(~allowed, -1.0).argsort(-1, descending=True)
+    is_chosen = order.argsort(-1) < kept[:, None]
+    rank = 2 * is_chosen.int() + (~allowed).int()
+    return rank.topk(max(1, int(kept.max())), dim=-1).indices.sort(-1).values
 
 
 def shifted(values: Tensor, by: int, fill: int | bool = 0) -> Tensor:

@@ -14,8 +14,10 @@ from data_by_command import SMALL, written
 from draftwood.heads.folder import load
 from draftwood.testing import tiny_llama
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
-from draftwood_train.loop import Trainer, require_finite
+from draftwood_train.loop import Trainer, TrainingSettings, require_finite
 from draftwood_train.places import alone_in
+from draftwood_train.recipes.eagle import EagleRecipe
+from draftwood_train.run import Training
 from gguf_writing import TOKENS, write_gguf
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -261,6 +263,28 @@ def test_a_plan_is_told_before_anything_runs(data: str, tmp_path: Path) -> None:
         assert fact in plan
     assert any("held-out after step 0" in line for line in rest)
     assert "- coverage: " in (tmp_path / "drafter" / "card.md").read_text()
+
+
+def test_a_plan_counts_the_texts_that_are_kept(data: str, tmp_path: Path) -> None:
+    options = ("--steps", "1", *SMALL)
+    told = []
+    for share in ("1.0", "0.5"):
+        result = run("train", "eagle", data, str(tmp_path / share), *options, "--flattest", share)
+        assert result.exit_code == 0, result.output
+        plan = result.stderr.splitlines()[0]
+        told.append(int(plan.removeprefix("plan: ").split()[0].replace(",", "")))
+    assert 0.3 * told[0] < told[1] < 0.7 * told[0]
+
+
+def test_prompts_teach_in_pieces_without_an_answer_too(data: str, tmp_path: Path) -> None:
+    settings = TrainingSettings(1.0, places=4)
+    counts = []
+    for prompts in (False, True):
+        recipe = EagleRecipe(prompts=prompts)
+        training = Training(recipe, Path(data), tmp_path / "out", settings)
+        packing = training._chosen(training.target(torch.arange(30)))
+        counts.append(sum(len(piece) for rows in packing.plan(0) for row in rows for piece in row))
+    assert counts[0] < counts[1] == packing.tokens
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_written(

@@ -187,7 +187,7 @@ class EagleRecipe:
             return self._replayed(head, rows, target, loss)
         steps = self.unroll if progress >= self.unroll_from else 1
         total, figures = rows.final.new_zeros((), dtype=torch.float32), {}
-        chosen = drawn_places(_counts(rows, 2), self.later_share) if steps > 1 else None
+        chosen = drawn_places(_counts_later(rows, steps), self.later_share) if steps > 1 else None
         for number, step in enumerate(self._unrolled(head, rows, target, steps, chosen)):
             each, overlap = self._step_loss(step, rows, target, loss)
             total = total + each / steps
@@ -300,6 +300,11 @@ def _counts(rows: PackedRows, ahead: int) -> Tensor:
     inside = shifted(rows.segments, ahead, -2) == rows.segments
     predicted = predicted_places(rows.is_answer, rows.segments)
     return inside & shifted(predicted, ahead, False)
+
+
+def _counts_later(rows: PackedRows, steps: int) -> Tensor:
+    """True where a draft step behind the first predicts a part of an answer [rows places]."""
+    return torch.stack([_counts(rows, ahead) for ahead in range(2, steps + 1)]).any(0)
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from draftwood.heads.scaled_rows import scaled_rows
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.storage.atomic import replace_folder
@@ -68,10 +69,14 @@ def export(
 
 
 def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
-    """Weights of the head, and the target's embedding and output rows."""
+    """Weights of the head, and the target's embedding and output rows.
+
+    The rows are scaled as the target's logits are, as readers multiply with them alone.
+    """
     own, tokens = target.embeddings_and_head.weights(), as_tensor(trained.draft_tokens)
     weights = {name: as_tensor(each) for name, each in trained.weights.items()}
-    weights.setdefault(HEAD, as_tensor(own.head)[tokens])
+    if HEAD not in weights:
+        weights[HEAD] = as_tensor(scaled_rows(target, trained.draft_tokens))
     weights[EMBEDDING] = as_tensor(own.embedding)
     weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
     if len(tokens) < target.vocab_size:

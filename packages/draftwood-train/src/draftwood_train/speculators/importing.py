@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.heads.kinds import config_of
+from draftwood.heads.scaled_rows import scaled_rows
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.requirements import require_ability
@@ -26,7 +27,7 @@ SAME = 0.02
 def read(folder: Path, target: Model, name: str) -> TrainedHead:
     """Read an EAGLE-3 head of either layout, for a target.
 
-    An output head equal to the target's is dropped, another one is kept.
+    An output head that gives logits as the target's does is dropped, another one is kept.
 
     Args:
         target: the model that it was trained for, which these layouts do not tell from others.
@@ -48,7 +49,7 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f"{folder} drafts {len(tokens)} tokens, but {HEAD} has {len(weights[HEAD])} rows; copy"
             " the whole folder again"
         )
-    if _same(weights[HEAD], as_tensor(target.embeddings_and_head.weights().head)[tokens]):
+    if _same(weights[HEAD], as_tensor(scaled_rows(target, tokens.numpy()))):
         weights.pop(HEAD)
     config = _config(folder, says, weights, target.layers)
     if config.sizes.hidden != target.hidden_size:
