@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from draftwood.cluster import Cluster
-from draftwood.loading.hub import described
+from draftwood.loading import hub
 from draftwood_serve.access_log import ServerLog
 from draftwood_serve.affinity import ReplicaLoad
 from draftwood_serve.errors import one_line
@@ -271,7 +271,7 @@ def serve_replicas(
     require_method(settings.first_method, settings)
     if address is None:  # elsewhere other files may lie
         for name in filter(None, (settings.model, settings.drafts.model)):
-            described(name)
+            hub.described(name)
     bound = bind(settings.host, settings.port)
     try:
         with closing(ReplicaSet(settings, count, address, log.note)) as replicas:
