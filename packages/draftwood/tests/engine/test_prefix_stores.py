@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from draftwood.costs.curve import Curve
+from draftwood.costs.following import Following
 from draftwood.drafters import Drafter, Nothing, PromptLookup
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, Sequence, run_all
-from draftwood.engine.task import Pace
+from draftwood.engine.task import Pace, PassLearner, StepBudget
 from draftwood.models.fingerprint import Fingerprint
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -108,6 +110,25 @@ def test_prompts_that_come_together_share_what_one_of_them_has_computed() -> Non
     assert min(task.prefill.reused for task in tasks[1:]) >= 64
 
 
+def test_a_store_is_asked_once_before_each_part_of_a_prompt(
+    store: Prefixes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    known = Prefixes._known
+
+    def noted(self: Prefixes, tokens: list[int], salt: str) -> object:
+        asked.append(len(tokens))
+        return known(self, tokens, salt)
+
+    monkeypatch.setattr(Prefixes, "_known", noted)
+    task = Sequence(store.model, Nothing(), Match(), [*PROMPT, *PROMPT], Options(prefixes=store))
+    for parts in (1, 2):
+        inputs = task.plan(StepBudget(prompt_rows=20))
+        assert asked == [2 * len(PROMPT) - 1] * parts
+        task.commit(inputs[0].runner.forward(inputs), 1.0)
+    task.close()
+
+
 class Noted:
     """A curve that notes the passes it is told of."""
 
@@ -128,6 +149,15 @@ def test_the_curve_of_a_pace_is_told_of_every_methods_passes(store: Prefixes) ->
     while batch:
         batch.step()
     assert [each.nodes for each in noted.passes] == [1] * 39
+
+
+def test_seconds_learn_of_passes_where_their_type_says_so() -> None:
+    noted, took = Noted(), PassTime(4, 128.0, 1.0)
+    assert isinstance(noted, PassLearner)
+    assert isinstance(Following(Curve((1, 2), (1.0, 1.1))), PassLearner)
+    Pace(noted, 0.05).saw([took, took])
+    assert noted.passes == [took, took]
+    Pace(float, 0.05).saw([took])  # which learns nothing
 
 
 @pytest.mark.parametrize("drafter", [Nothing(), PromptLookup()])

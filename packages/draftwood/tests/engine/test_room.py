@@ -231,6 +231,86 @@ def test_another_salt_shares_nothing(model: NativeModel) -> None:
     prefixes.clear()
 
 
+BEGINNING = (PROMPT * 4)[:320]  # ten blocks
+
+
+def begin_alike(
+    model: NativeModel, kind: type[Drafter], **options: object
+) -> list[engine.Sequence]:
+    """Texts of at most 24 tokens that share ten blocks, the later ones a part of the next too."""
+    return [
+        sequence(model, kind(), prompt=[*BEGINNING, *end, 5], max_new_tokens=24, **options)
+        for end in ([1, 1, 1], [2, 2], [1, 1], [2, 3], [1])
+    ]
+
+
+def test_a_prompt_wants_no_blocks_that_other_texts_have(
+    model: NativeModel, limited: object
+) -> None:
+    expected = [texts([each])[0] for each in begin_alike(model, Nothing)]
+    limited(30)  # type: ignore[operator]
+    prefixes = Prefixes(model)
+    tasks = begin_alike(model, Nothing, prefixes=prefixes)
+    scheduler = Scheduler(Limits(requests=8, prompt_rows=324))
+    for task in tasks:
+        scheduler.add(task)
+    assert [task.prefill.wants for task in tasks] == [11] * 5
+    scheduler.step()
+    assert [task.prefill.wants for task in tasks[1:]] == [1] * 4  # no copy of a spare block
+    while not any(task.finish_reason for task in tasks):
+        scheduler.step()
+    assert [task.emitted > 12 for task in tasks] == [True] * 5
+    assert ends_of(scheduler).keys() == set(range(1, 5))
+    assert [[*each.context.tokens, each.root][-24:] for each in tasks] == expected
+    (*_, late) = begin_alike(model, Nothing, prefixes=prefixes)
+    assert late.prefill.wants == 11  # blocks of texts that have ended count, as they are free
+    prefixes.clear()
+    assert model.pool.used_blocks == 0
+
+
+@pytest.mark.parametrize("kind", [Nothing, PromptLookup])
+@pytest.mark.parametrize("blocks", range(14, 27, 3))
+def test_no_prompt_begins_that_cannot_get_its_blocks(
+    model: NativeModel,
+    limited: object,
+    blocks: int,
+    kind: type[Drafter],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = [texts([each])[0] for each in begin_alike(model, kind)]
+    lacked: list[object] = []
+    report = Scheduler._lacked
+    monkeypatch.setattr(Scheduler, "_lacked", lambda *given: lacked.append(given) or report(*given))
+    limited(blocks)  # type: ignore[operator]
+    prefixes = Prefixes(model)
+    for _ in range(2):
+        found = begin_alike(model, kind, prefixes=prefixes)
+        assert texts(found, Limits(requests=8, prompt_rows=64)) == expected
+    assert not lacked
+    prefixes.clear()
+    assert model.pool.used_blocks == 0
+
+
+def test_a_prompt_that_its_drafter_wants_to_see_is_counted_again(
+    model: NativeModel, limited: object
+) -> None:
+    limited(30)  # type: ignore[operator]
+    prefixes = Prefixes(model)
+    first, *_ = begin_alike(model, Nothing, prefixes=prefixes)
+    while first.root < 0:
+        run_once(first)
+    drawn = {"sampler": Sampling(1.0), "prompt": [*BEGINNING, 2, 2, 5], "prefixes": prefixes}
+    late = sequence(model, Stand(), Rejection(), **drawn)
+    assert late.prefill.wants == 1
+    assert late.plan() == []
+    assert late.prefill.wants == 11
+    assert late.plan()
+    first.close()
+    late.close()
+    prefixes.clear()
+    assert model.pool.used_blocks == 0
+
+
 def test_a_chat_goes_on_from_its_answer(model: NativeModel) -> None:
     prefixes = Prefixes(model)
     first = sequence(model, Nothing(), prefixes=prefixes)

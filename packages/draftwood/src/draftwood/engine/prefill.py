@@ -1,7 +1,7 @@
 """Prefill: run the prompt in chunks before the first draft."""
 
 from collections import abc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine.executors.executor import Stopwatch, TextHolder
@@ -14,6 +14,7 @@ from draftwood.models.model import (
     ModelInput,
     ModelOutput,
     ModelSession,
+    PrefixStore,
     PromptInput,
 )
 from draftwood.models.requirements import block_cache
@@ -29,6 +30,17 @@ LEAST_ROWS = 40
 """Rows of a tree for which the cache keeps blocks before the tree is known; more where the drafter
 says how large its trees become.
 """
+
+
+@runtime_checkable
+class BlockStore(PrefixStore, Protocol):
+    """A store of prefixes in blocks of the cache, which texts share."""
+
+    def shared_blocks(self, prompt: abc.Sequence[int], salt: str = "") -> int:
+        """Blocks that a prompt need not take to begin with what is known, as sequences have
+        them.
+        """
+        ...
 
 
 class Prefill(TextHolder):
@@ -58,6 +70,8 @@ class Prefill(TextHolder):
         self.reused = self.promised = 0
         self.is_alone = True
         self.rerun_seconds = 0.0
+        self._counted = 0  # blocks that were wanted before the start
+        self._is_undercounted = False
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
         self.cache = block_cache(text.target)
@@ -76,12 +90,30 @@ class Prefill(TextHolder):
 
     @property
     def wants(self) -> int:
-        """Blocks of the cache that these, or the next tree, may take."""
-        if self.cache is None or self.cache.limit is None:
+        """Blocks of the cache that these, or the next tree, may take.
+
+        Those with which the prompt begins count where no other text has them.
+        """
+        if self.cache is None or self.cache.free_blocks is None:
             return 0
         if self.session is None or not self.session.length:
-            return self.cache.blocks_for(self.left)
+            return self.cache.blocks_for(self.left) - self._shared_blocks
         return self.session.wants(self.left or self._tree_rows)
+
+    @property
+    def _shared_blocks(self) -> int:
+        """Blocks of others with which a session without tokens will begin."""
+        options = self.text.options
+        if self.logprobs is not None or not isinstance(options.prefixes, BlockStore):
+            return 0
+        if self.session is not None and not self._looks_again:
+            return 0
+        return options.prefixes.shared_blocks(self.tokens, options.salt)
+
+    @property
+    def _looks_again(self) -> bool:
+        """True if the prompt may go on behind what other texts have computed since it began."""
+        return self.logprobs is None and self.is_alone and not self.text.draft.needs_prompt
 
     @property
     def has_tree_room(self) -> bool:
@@ -103,6 +135,7 @@ class Prefill(TextHolder):
             self.session = target.start()
             return self.session
         tokens = self.tokens if with_prefix else self.tokens[:1]  # nothing is known of one token
+        self._counted = self.wants
         session, self.reused = options.prefixes.start(tokens, options.salt)
         try:
             require_own_session(session, target)
@@ -119,6 +152,7 @@ class Prefill(TextHolder):
             assert self.session is not None  # it was started
             self.session.clear()
             self.reused = 0
+            self._is_undercounted = self.wants > self._counted
         elif count:
             self._learn(self.tokens[:count], None)
 
@@ -126,9 +160,13 @@ class Prefill(TextHolder):
         """Run the next tokens, as many as there is time for.
 
         A token is drawn behind the last one, but where the text was preempted after its first
-        token; then the drafter knows all of it.
+        token; then the drafter knows all of it. Nothing is run where the drafter wants to see
+        tokens whose blocks were counted as those of others: they are counted again first.
         """
         assert self.session is not None  # it was started
+        if self._is_undercounted:
+            self._is_undercounted = False
+            return []
         self._look_again()
         draws = self.text.root < 0
         most = CHUNK if self.logprobs is None else self.logprobs.chunk
@@ -147,10 +185,9 @@ class Prefill(TextHolder):
     def _look_again(self) -> None:
         """Go on behind what other texts have computed of the prompt meanwhile."""
         text, prefixes = self.text, self.text.options.prefixes
-        if prefixes is None or self.logprobs is not None or not self.is_alone:
-            return
-        if text.draft.needs_prompt or self.session is None:
-            return
+        if prefixes is None or self.asked is None or not self._looks_again:
+            return  # before the first chunk, ``start`` has asked
+        assert self.session is not None  # a chunk of it was run
         before = self.session.length
         found = prefixes.go_on(self.session, self.tokens, text.options.salt)
         if found > before and text.root < 0:

@@ -90,7 +90,10 @@ class Scheduler(Generic[Progress]):
             prompts = [number for number, each in known.items() if each.prompt_left]
             self._rows.update(dict.fromkeys(set(trees) & self._in_prompt, 1))
             self._in_prompt = set(prompts)
-            events = [*self._plan_texts(trees, known), *self._plan_prompts(prompts, known)]
+            events = self._plan_texts(trees, known)
+            if events:  # blocks that prompts would have shared may be nobody's
+                known.update({number: self._running[number].status for number in prompts})
+            events += self._plan_prompts(prompts, known)
             for numbers in self._by_runner():
                 events += self._run(numbers)
             return sorted(events, key=lambda event: event.number)
@@ -197,9 +200,8 @@ class Scheduler(Generic[Progress]):
         seconds = time.perf_counter() - since
         took = _pass_times(inputs, outputs, lengths, seconds)
         self._last_passes.update(dict.fromkeys(numbers, took))
-        if saw := getattr(getattr(self.limits.pace, "seconds", None), "saw", None):
-            for each in took:
-                saw(each)
+        if self.limits.pace is not None:
+            self.limits.pace.saw(took)
         if len(numbers) == 1:
             return self._commit(numbers[0], outputs, seconds)
         share = seconds / sum(each.rows for each in inputs)

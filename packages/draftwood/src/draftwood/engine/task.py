@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from draftwood.models.model import CHUNK, ModelInput, ModelOutput
 from draftwood.models.requirements import BlockCache
@@ -19,12 +19,23 @@ SLOWER = 1.5
 """A step with prompts may take so many times what it takes without them, whatever the bound."""
 
 
+@runtime_checkable
+class PassLearner(Protocol):
+    """Seconds of a forward pass by rows that passes correct, for instance a ``Following``."""
+
+    def __call__(self, nodes: int, /) -> float: ...
+
+    def saw(self, took: PassTime, /) -> None:
+        """Learn of a pass."""
+        ...
+
+
 @dataclass(frozen=True)
 class Pace:
     """Bounds the seconds of a step by what forward passes are known to cost.
 
     Args:
-        seconds: of a forward pass by rows.
+        seconds: of a forward pass by rows; a ``PassLearner`` is told of every pass.
         most: seconds that a step may take.
         per_context_token: seconds that each row takes longer for every token before it.
 
@@ -32,13 +43,19 @@ class Pace:
         ValueError: for no time at all.
     """
 
-    seconds: Callable[[int], float]
+    seconds: Callable[[int], float] | PassLearner
     most: float
     per_context_token: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.most > 0:
             raise ValueError(f"a step must have more than 0 seconds, got {self.most}")
+
+    def saw(self, passes: Sequence[PassTime]) -> None:
+        """Tell the seconds of these passes, if they learn."""
+        if isinstance(self.seconds, PassLearner):
+            for each in passes:
+                self.seconds.saw(each)
 
     def prompt_rows(self, rows: int, context: int, length: int, most: int) -> int:
         """Rows of a prompt that fit beside others; at least 1, and all where there are no others.

@@ -77,10 +77,8 @@ class Prefixes:
         """
         session = self.model.start()
         with self.pool.lock:
-            known = prompt[: len(prompt) - 1]
-            keys = self._known(known, salt)
+            keys, last, alike = self._beginning(prompt, salt)
             length = PLACES * len(keys)
-            last, alike = self._most_alike(self._number_behind(keys, salt), known[length:])
             if last is not None and self._has_room([*keys, last], len(prompt)):
                 keys.append(last)
             else:
@@ -88,6 +86,17 @@ class Prefixes:
             session.begin([self._kept[key].block for key in keys], length + alike)
             self._touch(keys)
         return session, length + alike
+
+    def shared_blocks(self, prompt: Sequence[int], salt: str = "") -> int:
+        """Blocks that a prompt need not take to begin with what is known, as sequences have them.
+
+        One less where it takes another for as long as it has not copied the tokens that are alike.
+        """
+        with self.pool.lock:
+            keys, last, _ = self._beginning(prompt, salt)
+            shared = sum(not self.pool.is_spare(self._kept[key].block) for key in keys)
+            copied = last is not None and self.pool.is_spare(self._kept[last].block)
+        return max(0, shared - copied)
 
     def go_on(self, session: ModelSession, prompt: Sequence[int], salt: str = "") -> int:
         """Let a session in a prompt go on behind whole blocks that became known since ``start``;
@@ -140,6 +149,15 @@ class Prefixes:
             self._kept.clear()
             self._behind.clear()
             self._salts.clear()
+
+    def _beginning(self, prompt: Sequence[int], salt: str) -> tuple[list[Key], Key | None, int]:
+        """Find the whole blocks with which a prompt begins, the one behind them that begins with
+        most of what follows, and how many tokens these are.
+        """
+        known = prompt[: len(prompt) - 1]
+        keys = self._known(known, salt)
+        rest = known[PLACES * len(keys) :]
+        return keys, *self._most_alike(self._number_behind(keys, salt), rest)
 
     def _known(self, tokens: Sequence[int], salt: str) -> list[Key]:
         """Keys of the blocks of these tokens, as far as all are there."""
