@@ -11,7 +11,7 @@ from draftwood.costs.curve import Curve
 from draftwood.costs.following import Following
 from draftwood.drafters import Drafter, Nothing, PromptLookup
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, Sequence, run_all
-from draftwood.engine.task import Pace, PassLearner, StepBudget
+from draftwood.engine.task import Pace, StepBudget
 from draftwood.models.fingerprint import Fingerprint
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -144,7 +144,7 @@ class Noted:
 
 def test_the_curve_of_a_pace_is_told_of_every_methods_passes(store: Prefixes) -> None:
     noted = Noted()
-    batch = Scheduler[Step](Limits(pace=Pace(noted, 0.05)))
+    batch = Scheduler[Step](Limits().paced(noted, 0.05))
     batch.add(sequence(store.model))
     while batch:
         batch.step()
@@ -153,10 +153,14 @@ def test_the_curve_of_a_pace_is_told_of_every_methods_passes(store: Prefixes) ->
 
 def test_seconds_learn_of_passes_where_their_type_says_so() -> None:
     noted, took = Noted(), PassTime(4, 128.0, 1.0)
-    assert isinstance(noted, PassLearner)
-    assert isinstance(Following(Curve((1, 2), (1.0, 1.1))), PassLearner)
-    Pace(noted, 0.05).saw([took, took])
+    pace = Limits().paced(noted, 0.05).pace
+    assert pace is not None
+    pace.saw([took, took])
     assert noted.passes == [took, took]
+    following = Following(Curve((1, 2), (1.0, 1.1)))
+    pace = Limits().paced(following, 0.05).pace
+    assert pace is not None
+    assert pace.learn == following.saw
     Pace(float, 0.05).saw([took])  # which learns nothing
 
 

@@ -253,4 +253,4 @@ def test_the_cost_is_measured() -> None:
             session.candidates = slowly
             return session
 
-    assert cost_of(lambda prior: Slow(prior.tokens, prior.probs)) > 1
+    assert cost_of(lambda prior: Slow(prior.ids, prior.tokens, prior.probs)) > 1

@@ -96,6 +96,10 @@ class KeptSession:
         session.rewind(session.length - known)
         return session, known
 
+    def shared_blocks(self, prompt: Sequence[int], salt: str = "") -> int:
+        """Promise none: each turn counts all that it may take."""
+        return 0
+
     def go_on(self, session: ModelSession, prompt: Sequence[int], salt: str = "") -> int:
         """Leave a session where it is; gives its length."""
         return session.length

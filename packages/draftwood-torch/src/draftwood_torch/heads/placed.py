@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from draftwood.heads.scaled_rows import scaled_rows
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -71,7 +70,7 @@ def _output_head(
     """
     head, tokens = target.embeddings_and_head, torch.from_numpy(trained.draft_tokens)
     if rows is None and not isinstance(target, NativeModel):
-        rows = as_tensor(scaled_rows(target, trained.draft_tokens)).to(str(target.device), dtype)
+        rows = as_tensor(trained.rows_of(target)).to(str(target.device), dtype)
 
     def logits(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows draft_vocab"]:
         """Logits after states that went through the drafter's norm."""

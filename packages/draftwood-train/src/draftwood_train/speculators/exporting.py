@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftwood.heads.scaled_rows import scaled_rows
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.storage.atomic import replace_folder
@@ -76,7 +75,7 @@ def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
     own, tokens = target.embeddings_and_head.weights(), as_tensor(trained.draft_tokens)
     weights = {name: as_tensor(each) for name, each in trained.weights.items()}
     if HEAD not in weights:
-        weights[HEAD] = as_tensor(scaled_rows(target, trained.draft_tokens))
+        weights[HEAD] = as_tensor(trained.rows_of(target))
     weights[EMBEDDING] = as_tensor(own.embedding)
     weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}
     if len(tokens) < target.vocab_size:

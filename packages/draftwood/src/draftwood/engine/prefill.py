@@ -1,7 +1,7 @@
 """Prefill: run the prompt in chunks before the first draft."""
 
 from collections import abc
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from draftwood.drafters.drafter import VerifiedTree
 from draftwood.engine.executors.executor import Stopwatch, TextHolder
@@ -14,7 +14,6 @@ from draftwood.models.model import (
     ModelInput,
     ModelOutput,
     ModelSession,
-    PrefixStore,
     PromptInput,
 )
 from draftwood.models.requirements import block_cache
@@ -30,17 +29,6 @@ LEAST_ROWS = 40
 """Rows of a tree for which the cache keeps blocks before the tree is known; more where the drafter
 says how large its trees become.
 """
-
-
-@runtime_checkable
-class BlockStore(PrefixStore, Protocol):
-    """A store of prefixes in blocks of the cache, which texts share."""
-
-    def shared_blocks(self, prompt: abc.Sequence[int], salt: str = "") -> int:
-        """Blocks that a prompt need not take to begin with what is known, as sequences have
-        them.
-        """
-        ...
 
 
 class Prefill(TextHolder):
@@ -104,7 +92,7 @@ class Prefill(TextHolder):
     def _shared_blocks(self) -> int:
         """Blocks of others with which a session without tokens will begin."""
         options = self.text.options
-        if self.logprobs is not None or not isinstance(options.prefixes, BlockStore):
+        if self.logprobs is not None or options.prefixes is None:
             return 0
         if self.session is not None and not self._looks_again:
             return 0

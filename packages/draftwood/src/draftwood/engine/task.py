@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar
 
 from draftwood.models.model import CHUNK, ModelInput, ModelOutput
 from draftwood.models.requirements import BlockCache
@@ -19,43 +19,34 @@ SLOWER = 1.5
 """A step with prompts may take so many times what it takes without them, whatever the bound."""
 
 
-@runtime_checkable
-class PassLearner(Protocol):
-    """Seconds of a forward pass by rows that passes correct, for instance a ``Following``."""
-
-    def __call__(self, nodes: int, /) -> float: ...
-
-    def saw(self, took: PassTime, /) -> None:
-        """Learn of a pass."""
-        ...
-
-
 @dataclass(frozen=True)
 class Pace:
     """Bounds the seconds of a step by what forward passes are known to cost.
 
     Args:
-        seconds: of a forward pass by rows; a ``PassLearner`` is told of every pass.
+        seconds: of a forward pass by rows.
         most: seconds that a step may take.
         per_context_token: seconds that each row takes longer for every token before it.
+        learn: takes the time of every pass that runs, by which ``seconds`` may become truer.
 
     Raises:
         ValueError: for no time at all.
     """
 
-    seconds: Callable[[int], float] | PassLearner
+    seconds: Callable[[int], float]
     most: float
     per_context_token: float = 0.0
+    learn: Callable[[PassTime], object] | None = None
 
     def __post_init__(self) -> None:
         if not self.most > 0:
             raise ValueError(f"a step must have more than 0 seconds, got {self.most}")
 
     def saw(self, passes: Sequence[PassTime]) -> None:
-        """Tell the seconds of these passes, if they learn."""
-        if isinstance(self.seconds, PassLearner):
+        """Learn the time of these passes."""
+        if self.learn is not None:
             for each in passes:
-                self.seconds.saw(each)
+                self.learn(each)
 
     def prompt_rows(self, rows: int, context: int, length: int, most: int) -> int:
         """Rows of a prompt that fit beside others; at least 1, and all where there are no others.
@@ -257,7 +248,8 @@ class Limits:
         """The same, with at most so many seconds for a step.
 
         Args:
-            seconds: of a forward pass by rows, for instance a ``Curve``.
+            seconds: of a forward pass by rows, for instance a ``Curve``, or a ``Following``, which
+                learns.
         """
-        more = getattr(seconds, "per_context_token", 0.0)
-        return replace(self, pace=Pace(seconds, most, more))
+        more, learn = getattr(seconds, "per_context_token", 0.0), getattr(seconds, "saw", None)
+        return replace(self, pace=Pace(seconds, most, more, learn))

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from draftwood.arrays import Int, as_array
+from draftwood.arrays import Float, Int, as_array
 from draftwood.models.fingerprint import adapter_of, probe_text
 from draftwood.models.model import Model
 from draftwood.optional import backend
@@ -157,6 +157,12 @@ class TrainedHead:
     weights: HeadWeights
     draft_tokens: Int[np.ndarray, " draft_vocab"]
     target: TargetFingerprint
+
+    def rows_of(self, target: Model) -> Float[Any, "draft_vocab dim"]:
+        """Rows of the target's output head for these tokens; see ``scaled_rows``."""
+        from draftwood.heads.scaled_rows import scaled_rows
+
+        return scaled_rows(target, self.draft_tokens)
 
     @classmethod
     def of(cls, network: Any, draft_tokens: Any, target: Model, name: str) -> "TrainedHead":

@@ -7,7 +7,6 @@ import numpy as np
 
 from draftwood.arrays import Float, as_array
 from draftwood.heads import packed
-from draftwood.heads.scaled_rows import scaled_rows
 from draftwood.heads.trained import HeadWeights
 from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
@@ -92,7 +91,7 @@ def output_rows(trained: "TrainedHead", target: "Model") -> Rows:
     """Rows of the target's output head, in float32, by which its logits are scaled."""
     if isinstance(target, NativeModel):
         return packed.output_rows(trained, target)
-    return as_array(scaled_rows(target, trained.draft_tokens))
+    return as_array(trained.rows_of(target))
 
 
 ERRORS = 2.0

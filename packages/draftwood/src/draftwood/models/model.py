@@ -448,6 +448,10 @@ class PrefixStore(Protocol):
         """
         ...
 
+    def shared_blocks(self, prompt: Sequence[int], salt: str = "") -> int:
+        """Blocks of a limited cache that a prompt need not take, as sequences have them."""
+        ...
+
     def go_on(self, session: ModelSession, prompt: Sequence[int], salt: str = "") -> int:
         """Let a session in a prompt go on behind what became known since ``start``, if it can;
         gives its length.
