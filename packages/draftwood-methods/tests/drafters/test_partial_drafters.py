@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from draftwood import methods
+from draftwood.costs import disturbance
 from draftwood.drafters import Int4SelfDraft
 from draftwood.drafters.drafter import Drafter
 from draftwood.drafters.resources import Resources
@@ -15,7 +16,6 @@ from draftwood.models.model import ForwardInput, Layers
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
-from draftwood.sources import stored_prior
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.stats import Stats
 from draftwood.storage import weights as storage
@@ -140,10 +140,10 @@ def test_maps_are_fitted_once_for_each_model(
     monkeypatch.setattr(Exits, "of", fit)
     given = Resources(model, stored=StoredPrior(model, (0,), weights.parent))
     with monkeypatch.context() as patch:  # beside other programs: on too little text to keep
-        patch.setattr(stored_prior, "is_disturbed", lambda share: True)
+        patch.setattr(disturbance, "is_disturbed", lambda share: True)
         exits_for(given)
     fitted.clear()
-    monkeypatch.setattr(stored_prior, "is_disturbed", lambda share: False)
+    monkeypatch.setattr(disturbance, "is_disturbed", lambda share: False)
     exits_for(given)
     found = exits_for(given)
     assert found is not None

@@ -151,7 +151,7 @@ class ModelSet:
         if tree is not None:
             parts["shape"] = methods.shape_of(tree, methods.recipe(chosen), self.drafts.levels)
         overlap = self.overlap if known.drafts_ahead else None
-        with packed.probe_kept(self.calibration):
+        with packed.probe_kept(self.calibration, self.drafts.head is not None):
             return methods.build(chosen, self.model, **parts, overlap=overlap)
 
     def _resources(self, known: Spec, measure: bool) -> dict[str, Later]:

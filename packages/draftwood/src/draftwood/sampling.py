@@ -29,6 +29,19 @@ class SharedPass:
     rows: int = 0
     tokens: float = 0.0
 
+    def among(self, rows: Sequence[int], tokens: Sequence[float]) -> list["SharedPass"]:
+        """Load beside each of several texts that have this beside all of them.
+
+        Args:
+            rows: that each of them runs.
+            tokens: that each of them is expected to emit.
+        """
+        all_rows, all_tokens = self.rows + sum(rows), sum(tokens)
+        return [
+            SharedPass(all_rows - own, self.tokens + (all_tokens - expected))
+            for own, expected in zip(rows, tokens, strict=True)
+        ]
+
 
 NOTHING_SHARED = SharedPass()
 

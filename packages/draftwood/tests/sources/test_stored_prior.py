@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from draftwood import methods
+from draftwood.costs import disturbance
 from draftwood.sources import stored_prior
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import tiny_llama
@@ -93,6 +94,7 @@ def test_a_table_grows_by_what_it_lacks_in_the_order_asked_for(
         row_of(whole, 30), abs=1e-3
     )
     monkeypatch.setattr(stored_prior.BigramPrior, "of", None)  # nothing is left to ask for
+    monkeypatch.setattr(stored_prior, "write_file", None)  # nor to write
     assert len(StoredPrior(model, [1], folder).grow().ids) == model.vocab_size
 
 
@@ -100,11 +102,11 @@ def test_a_rough_table_is_taken_as_it_is_until_there_is_time(
     folder: Path, model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_prior, "STORED_SECONDS", 0.0)
-    monkeypatch.setattr(stored_prior, "is_disturbed", lambda share: True)
+    monkeypatch.setattr(disturbance, "is_disturbed", lambda share: True)
     rough = StoredPrior(model, [1], folder).table
     assert rough.is_rough
     assert len(StoredPrior(model, [1], folder).ready(measures=False).ids) == len(rough.ids)
-    monkeypatch.setattr(stored_prior, "is_disturbed", lambda share: False)
+    monkeypatch.setattr(disturbance, "is_disturbed", lambda share: False)
     longer = StoredPrior(model, [1], folder).table
     assert len(longer.ids) == 2 * len(rough.ids)
     assert not longer.is_rough

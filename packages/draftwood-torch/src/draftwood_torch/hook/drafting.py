@@ -25,9 +25,7 @@ def draft_together(
     """
     nodes = [1 if each.tree is None else len(each.tree) for each in newest]
     tokens = [each.status.expected_tokens for each in rows]
-    shared, found = budget.shared, []
-    all_rows, all_tokens = shared.rows + sum(nodes), shared.tokens + sum(tokens)
-    for row, own, expected in zip(rows, nodes, tokens, strict=True):
-        beside = replace(shared, rows=all_rows - own, tokens=all_tokens - expected)
-        found.append(InTurn(row).draft(replace(budget, shared=beside)))
-    return found
+    return [
+        InTurn(row).draft(replace(budget, shared=beside))
+        for row, beside in zip(rows, budget.shared.among(nodes, tokens), strict=True)
+    ]

@@ -5,9 +5,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from draftwood.costs.curve import Curve
 from draftwood.models.model import Model
+
+Made = TypeVar("Made")
 
 LEAST_SHARE = 0.8  # of the CPU that is wanted; left alone, a process gets all of it
 
@@ -27,12 +30,17 @@ class MeasuredCurve:
 
 def watched(model: Model, make: Callable[[], Curve]) -> MeasuredCurve:
     """Measure a curve by calling ``make``, and check that it had the CPU to itself."""
+    curve, was_alone = alone(model, make)
+    return MeasuredCurve(curve, not was_alone)
+
+
+def alone(model: Model, make: Callable[[], Made]) -> tuple[Made, bool]:
+    """Measure something of a model, and tell whether that had the CPU, if it runs there, alone."""
     cpu = CpuShare()
     since, used = time.perf_counter(), time.thread_time()
-    curve = make()
+    made = make()
     share = (time.thread_time() - used) / max(time.perf_counter() - since, 1e-9)
-    busy = is_disturbed(min(share, cpu.share))
-    return MeasuredCurve(curve, model.device.type == "cpu" and busy)
+    return made, model.device.type != "cpu" or not is_disturbed(min(share, cpu.share))
 
 
 class CpuShare:

@@ -10,7 +10,6 @@ from draftwood.engine.sequence import Sequence
 from draftwood.engine.task import SequenceStatus, StepBudget
 from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.requirements import require_ability
-from draftwood.sampling import SharedPass
 from draftwood.stats import Step
 from draftwood.together import results_together
 
@@ -92,9 +91,13 @@ class ParallelSampling:
         wanted_blocks = sum(each.prefill.wants for _, each in self._asked)
         for _, each in self._asked:
             each.prefill.promised = wanted_blocks - each.prefill.wants
+        rows = [self._rows.get(number, 1) for number, _ in self._asked]
+        tokens = [each.status.expected_tokens for _, each in self._asked]
         calls = [
-            partial(each.plan, replace(budget, shared=self._beside(number, budget.shared)))
-            for number, each in self._asked
+            partial(each.plan, replace(budget, shared=beside))
+            for (_, each), beside in zip(
+                self._asked, budget.shared.among(rows, tokens), strict=True
+            )
         ]
         wanted: list[abc.Sequence[ModelInput]] = []
         if begins:  # the others copy what the first one computes
@@ -108,13 +111,6 @@ class ParallelSampling:
         for (number, _), own in zip(self._asked, wanted, strict=True):
             self._rows[number] = sum(each.rows for each in own)
         return [each for own in wanted for each in own]
-
-    def _beside(self, number: int, shared: SharedPass) -> SharedPass:
-        """Load beside an answer: other requests and the other answers."""
-        others = [other for other in self._asked if other[0] != number]
-        rows = sum(self._rows.get(other, 1) for other, _ in others)
-        tokens = sum(each.status.expected_tokens for _, each in others)
-        return SharedPass(shared.rows + rows, shared.tokens + tokens)
 
     def _share_prompt(self, late: Sequence) -> None:
         """Let a text that was preempted begin with the prompt of another, if any has it."""

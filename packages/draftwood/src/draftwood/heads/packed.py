@@ -128,10 +128,12 @@ def shipped(target: HeadTarget, kind: str) -> TrainedHead | None:
     return found if found is not None and runs_for(model, found) else None
 
 
-def probe_kept(target: HeadTarget) -> AbstractContextManager[None]:
-    """Spare later loads of a target the pass that finds its probe; see ``kept_probe``."""
+def probe_kept(target: HeadTarget, is_asked: bool = True) -> AbstractContextManager[None]:
+    """Spare later loads of a target the pass that finds its probe, if it is asked for; see
+    ``kept_probe``.
+    """
     path = None
-    if target.folder is not None:
+    if is_asked and target.folder is not None:
         further = target.dtype, adapter_of(target.model)
         path, _ = kept_for("probes", target.folder, *further, suffix=".json")
     return kept_probe(target.model, path)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -127,11 +128,16 @@ class BigramPrior:
         except SafetensorError as error:
             raise ValueError(f"{path} holds no bigram prior: {error}") from error
 
-    def native(self, request: DraftRequest) -> NativeSource:
+    @cached_property
+    def rows(self) -> Int[np.ndarray, " vocab"]:
+        """Row of each token in the tables; -1 where it has none."""
         rows = np.full(int(self.ids.max(initial=-1)) + 1, -1, np.int32)
         rows[self.ids] = np.arange(len(self.ids))
-        tables = (rows, self.tokens, self.probs)
-        sizes = (len(rows), self.tokens.shape[1])
+        return rows
+
+    def native(self, request: DraftRequest) -> NativeSource:
+        tables = (self.rows, self.tokens, self.probs)
+        sizes = (len(self.rows), self.tokens.shape[1])
         settings = CBigramPriorSettings(*map(address_of, tables), *sizes)
         return NativeSource(self.name, settings, (Evidence(self.name, 1),), shared=tables)
 

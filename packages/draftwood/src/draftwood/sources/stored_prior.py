@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from draftwood.costs.disturbance import CpuShare, is_disturbed
+from draftwood.costs.disturbance import alone
 from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import Model
 from draftwood.sources.bigram_prior import PRIOR_RANKS, BigramPrior
@@ -93,8 +93,7 @@ class StoredPrior:
 
     def alone(self, make: Callable[[], Made]) -> tuple[Made, bool]:
         """Measure something of the model, and tell whether that had the CPU to itself."""
-        cpu = CpuShare()
-        return make(), not is_disturbed(cpu.share)
+        return alone(self.model, make)
 
     def grow(self, seconds: float = float("inf")) -> BigramPrior:
         """Ask the model for what the prior lacks, the commoner tokens first, and store it."""
@@ -105,8 +104,7 @@ class StoredPrior:
     def _read(self) -> BigramPrior | None:
         """The prior on disk; None where there is none, or a damaged one, which is overwritten."""
         with suppress(ValueError, OSError):
-            if (path := self.path) is not None and path.exists():
-                return BigramPrior.load(path)
+            return None if self.path is None else BigramPrior.load(self.path)
         return None
 
     def _measured(
@@ -117,12 +115,13 @@ class StoredPrior:
         Args:
             wanting: whether a prior that another process stored meanwhile lacks too much.
         """
-        with locked_where_possible(self.path):
+        path = self.path
+        with locked_where_possible(path):
             known = self._read() or self._table
             if known is not None and not wanting(known):
                 return known
             table = self._further(known, seconds)
-            if (path := self.path) is not None:
+            if path is not None and table is not known:
                 with suppress(OSError):  # the next load measures it again
                     write_file(path, table.save)
             return table
