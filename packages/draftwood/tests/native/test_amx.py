@@ -24,6 +24,7 @@ from native.test_matrices import forget, four_bit_weights, some
 OUTPUTS, INPUTS = 37, 1280  # more groups than are kept unpacked
 COUNTS = [*range(1, 17), 17, 40, 150]  # of rows
 FROM_FLOATS = ["int8", "int4"]
+LEAST = {"int4": 48, "Q6_K": 16}  # rows that take it, with one and with two scales of a group
 AUTO, NEVER, ALWAYS = -1, 0, 1
 needs_int8 = pytest.mark.skipif(
     not has_int8(torch.device("cpu")), reason="this CPU has no fast 8-bit products"
@@ -119,9 +120,11 @@ def test_products_of_floats_stay_with_vectors(products: str) -> None:
 
 
 def test_by_itself_the_unit_is_used_where_it_is_and_pays() -> None:
-    matrix, here = packed("int4"), bool(library.library().draftwood_has_tiles())
-    assert not takes_tiles(matrix, 1)
-    assert takes_tiles(matrix, 16) == here
+    here = bool(library.library().draftwood_has_tiles())
+    for format, least in LEAST.items():
+        matrix = packed(format)
+        assert not takes_tiles(matrix, least - 1)
+        assert takes_tiles(matrix, least) == here
 
 
 def tree_of(nodes: int) -> DraftTree:
@@ -191,7 +194,8 @@ def test_the_units_instructions_are_used_as_intel_defines_them(
     forget()
     try:
         assert library.library().draftwood_has_tiles()
-        assert [takes_tiles(packed("int4"), rows) for rows in (1, 16)] == [False, True]
+        for format, least in LEAST.items():
+            assert [takes_tiles(packed(format), rows) for rows in (1, least)] == [False, True]
         for format in [*block_formats(), *FROM_FLOATS]:
             check_all_counts(format)
         if has_int8(torch.device("cpu")):

@@ -57,7 +57,7 @@ struct Rows {
     int encodings = 0, width = 0;                 // inputs, rounded up to whole groups
     std::vector<uint32_t> floats, halves, bytes;  // [blocks][words of a row][8]
     std::vector<GroupFacts> facts;                // [blocks][groups]
-    bool for_unit = false;         // whether bytes are also kept as the unit of amx.h reads them
+    bool for_unit = false;  // whether bytes are also kept as the unit of amx.h reads them
     std::vector<Ints> unit_bytes;  // [blocks of 16 rows][groups], each of bytes [16][GROUP]
 
     void reserve(int of, int rows, int inputs) {
@@ -68,7 +68,7 @@ struct Rows {
         };
         grow(floats, FLOATS, size), grow(halves, HALVES, size / 2), grow(bytes, BYTES, size / 4);
         grow(facts, BYTES, size / GROUP / MOST_ROWS);
-        for_unit = (encodings & BYTES) && takes_unit(rows);
+        for_unit = (encodings & BYTES) && takes_unit(rows, true);  // some matrix may
         size = (size_t)ceil_div(rows, UNIT_ROWS) * UNIT_ROWS * width;
         if (for_unit) grow(unit_bytes, BYTES, size / sizeof(Ints));
     }

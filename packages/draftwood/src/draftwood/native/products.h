@@ -55,7 +55,8 @@ inline void add_bias(const Matrix& matrix, int tile, Floats& result) {
 }
 
 inline bool takes_unit(const Matrix& matrix, int rows) {
-    return matrix.encoding == BYTES && takes_unit(rows);
+    return matrix.encoding == BYTES &&
+           takes_unit(rows, has_half_groups(info_of(matrix.format).scales));
 }
 
 // Hands the products of rows [0, count) with tiles [first, last) to take(row, tile, sixteen
