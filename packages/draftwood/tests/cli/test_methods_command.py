@@ -34,6 +34,18 @@ def test_json_describes_every_method():
     assert {"model", "dtype", "prompts", "source", "machine", "end_to_end"} <= greedy.keys()
 
 
+def test_a_package_s_methods_say_how_to_call_them(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    own = run("methods", "--package", "methods").stdout
+    assert "--method typical --draft-model --inexact" in own
+    assert re.search(r"^recycling .* --method recycling  ", own, re.MULTILINE)
+    choices = run("methods", "--package", "choices").stdout
+    assert "--rules pause=1 --inexact" in choices
+    called = [line for line in choices.splitlines() if line.startswith("distinct ")]
+    # of two commands
+    assert ["draftwood generate" in line for line in called] == [True, False]
+
+
 def listed(*options: str) -> dict[str, str]:
     """The first line on each method."""
     lines = run("methods", *options).stdout.splitlines()

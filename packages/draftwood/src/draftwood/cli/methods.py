@@ -52,7 +52,7 @@ def methods(everything: bool, package: str | None, as_json: bool) -> None:
         click.echo(json.dumps([*map(describe, listings), *map(describe_rule, others)]))
         return
     if package is not None:
-        output().print(_sources([*listings, *others]))
+        output().print(_sources([*listings, *others], with_options=True))
         return
     rules = installed_rules()
     first = listings if everything else [each for each in listings if _is_worth_a_look(each)]
@@ -129,11 +129,13 @@ def describe_rule(rule: "TextRule | CommandMethod") -> dict[str, object]:
     }
 
 
-def _option(rule: "TextRule | CommandMethod") -> str:
-    from draftwood.methods.listings import CommandMethod
+def _option(rule: "Listing | TextRule | CommandMethod") -> str:
+    from draftwood.methods.listings import CommandMethod, Listing
 
     if isinstance(rule, CommandMethod):
         return rule.option
+    if isinstance(rule, Listing):
+        return " ".join([f"--method {rule.name}", *_needs(rule)])
     inexact = " --inexact" if rule.promise == "trades quality" else ""
     return f"--rules {rule.name}={rule.published:g}{inexact}"
 
@@ -203,11 +205,16 @@ def _rules(rules: "Sequence[TextRule]") -> "Table":
     return table
 
 
-def _sources(listed: "Sequence[Listing | TextRule | CommandMethod]") -> "Table":
+def _sources(
+    listed: "Sequence[Listing | TextRule | CommandMethod]", with_options: bool = False
+) -> "Table":
     table = ruled_table(("name", "promise"))
+    if with_options:
+        table.add_column("option", overflow="fold")
     table.add_column("source", overflow="fold")
     for each in listed:
-        table.add_row(each.name, each.promise, each.source, style=_style(each))
+        own = (_option(each),) if with_options else ()
+        table.add_row(each.name, each.promise, *own, each.source, style=_style(each))
     return table
 
 
