@@ -78,15 +78,17 @@ class Prefill(TextHolder):
 
     @property
     def wants(self) -> int:
-        """Blocks of the cache that these, or the next tree, may take.
+        """Blocks of the cache that these and the next tree may take.
 
-        Those with which the prompt begins count where no other text has them.
+        Those with which the prompt begins count where no other text has them. Without room for a
+        tree behind it, a text would be run again only to give way once more.
         """
         if self.cache is None or self.cache.free_blocks is None:
             return 0
+        rows = self.left + self._tree_rows
         if self.session is None or not self.session.length:
-            return self.cache.blocks_for(self.left) - self._shared_blocks
-        return self.session.wants(self.left or self._tree_rows)
+            return self.cache.blocks_for(rows) - self._shared_blocks
+        return self.session.wants(rows)
 
     @property
     def _shared_blocks(self) -> int:
