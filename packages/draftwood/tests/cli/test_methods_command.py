@@ -34,16 +34,19 @@ def test_json_describes_every_method():
     assert {"model", "dtype", "prompts", "source", "machine", "end_to_end"} <= greedy.keys()
 
 
-def test_a_package_s_methods_say_how_to_call_them(monkeypatch):
+def test_a_package_s_methods_say_what_they_do_and_how_to_call_them(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     own = run("methods", "--package", "methods").stdout
     assert "--method typical --draft-model --inexact" in own
-    assert re.search(r"^recycling .* --method recycling  ", own, re.MULTILINE)
+    assert methods.listing("recycling").summary in own
     choices = run("methods", "--package", "choices").stdout
+    for each in command_methods():
+        assert (each.option in choices) == (each.summary in choices)
+    assert "--rule random,share=0.5,length=10" in choices
     assert "--rules pause=1 --inexact" in choices
-    called = [line for line in choices.splitlines() if line.startswith("distinct ")]
     # of two commands
-    assert ["draftwood generate" in line for line in called] == [True, False]
+    assert choices.count("\ndistinct ") == 2
+    assert "draftwood generate --answers 3 --method distinct" in choices
 
 
 def listed(*options: str) -> dict[str, str]:

@@ -52,7 +52,7 @@ def methods(everything: bool, package: str | None, as_json: bool) -> None:
         click.echo(json.dumps([*map(describe, listings), *map(describe_rule, others)]))
         return
     if package is not None:
-        output().print(_sources([*listings, *others], with_options=True))
+        output().print(_told([*listings, *others]))
         return
     rules = installed_rules()
     first = listings if everything else [each for each in listings if _is_worth_a_look(each)]
@@ -205,16 +205,21 @@ def _rules(rules: "Sequence[TextRule]") -> "Table":
     return table
 
 
-def _sources(
-    listed: "Sequence[Listing | TextRule | CommandMethod]", with_options: bool = False
-) -> "Table":
+def _sources(listed: "Sequence[Listing | TextRule | CommandMethod]") -> "Table":
     table = ruled_table(("name", "promise"))
-    if with_options:
-        table.add_column("option", overflow="fold")
     table.add_column("source", overflow="fold")
     for each in listed:
-        own = (_option(each),) if with_options else ()
-        table.add_row(each.name, each.promise, *own, each.source, style=_style(each))
+        table.add_row(each.name, each.promise, each.source, style=_style(each))
+    return table
+
+
+def _told(listed: "Sequence[Listing | TextRule | CommandMethod]") -> "Table":
+    """What each does, how it is called, and its source, a line each."""
+    table = ruled_table(("name", "promise"))
+    table.add_column("what it does, how to call it, source", overflow="fold")
+    for each in listed:
+        lines = "\n".join([each.summary, _option(each), each.source])
+        table.add_row(each.name, each.promise, lines, style=_style(each))
     return table
 
 
