@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import draftwood
+from adapters import save_adapter
 from command import refused, run
 from draftwood.heads import folder
+from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.models import description
 from draftwood.models.decoder import Rotary
@@ -161,6 +164,22 @@ def test_heads_of_the_library_are_switched_off(
     assert drafted  # by PyTorch, in one of the texts
     report, _ = bisected("--model", target)
     assert changes(report)["native heads"] is None  # auto has no other
+
+
+def test_an_adapter_is_added_to_the_weights_in_float32_too(target: str, tmp_path: Path) -> None:
+    base, adapter = load_pretrained(target, dtype="float32").model, str(tmp_path / "adapter")
+    save_adapter(tmp_path / "adapter", base, ["q_proj", "v_proj", "down_proj"], r=4)
+    report, code = bisected("--model", target, "--adapter", adapter, "--dtype", "float32")
+    assert (code, report["named"]) == (0, None)
+    assert {"packing", "native attention", "own layers"} <= {
+        name for name, changed in changes(report).items() if changed is False
+    }
+    lm = draftwood.load(target, adapter=adapter, dtype="float32", method="lookup")
+    found = {each.name: each for each in bisect.bisect(lm, lm.encode(PROMPT), 24)}
+    assert found["native steps"].changed is False
+    for name in ("packing", "native attention", "own layers"):
+        assert found[name].changed is None
+        assert "the model's name tells nothing of its adapter" in found[name].detail
 
 
 def test_a_prompt_is_read_from_a_file_or_from_standard_input(

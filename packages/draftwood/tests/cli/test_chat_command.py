@@ -33,6 +33,12 @@ def test_clear_forgets(target):
     assert talk(target, "hello\n/clear\nhello\n").stdout == once + once
 
 
+def test_sums_of_several_methods_name_them_all(target):
+    said = talk(target, "/stats\nhello\n/method recycling\n/stats\nhello\n/stats\n").stderr
+    named = [line.partition(" per forward pass, ")[2] for line in said.splitlines()]
+    assert [each for each in named if each] == ["auto", "auto", "auto, recycling"]
+
+
 def test_commands(target):
     said = talk(
         target, "/help\nhello\n/stats\n/method recycling\nhello\n/stats\n/exit\nnever\n"

@@ -5,13 +5,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command import refused, run
 from draftwood.cli.main import main
 from draftwood.cli.toml_text import dump, parse, with_value
+from draftwood.heads import folder
+from draftwood.loading.models import load_model
 from draftwood.native import library
+from draftwood.testing.heads import tiny_eagle
 
 
 @pytest.fixture
@@ -99,6 +103,133 @@ def test_options_of_recipes_have_defaults_too(file: Path) -> None:
     told("set", "train.lm.minutes", "2")
     assert told("show") == "train.lm.minutes = 2.0\n"
     assert "is no option of 'draftwood train lm'" in refused("config", "set", "train.lm.mins", "2")
+
+
+def test_a_command_s_table_is_no_value_of_a_shared_option(file: Path, target: str) -> None:
+    from draftwood.cli.configuration import SHARED, KnownCommands, defaults, options_of
+
+    with main.make_context("draftwood", ["generate"]) as context:
+        commands = main.list_commands(context)
+        flags = {flag for each in KnownCommands.of(context).shared() for flag in options_of(each)}
+        both = sorted(flags & {*commands})
+        assert {"datastore", "methods"} <= {*both}
+        for name in both:
+            write(file, f"[{name}]\n")
+            for command in set(SHARED) & set(commands):
+                assert defaults(context, command) == {}
+    told("set", "datastore.build.output", "notes.store")
+    made = run("generate", "hello", "--model", target, "--max-new-tokens", "2", "--json")
+    assert made.exit_code == 0, made.output
+
+
+def test_a_value_and_a_table_of_one_name_are_told_apart(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+    told("set", "datastore.build.output", "notes.store")
+    line = refused("config", "set", "datastore", str(tmp_path / "notes"))
+    assert "has a table datastore, beside which TOML takes no other" in line
+    assert "unset datastore' makes room for datastore" in line
+    told("unset", "datastore")
+    told("set", "datastore", str(tmp_path / "notes"))
+    line = refused("config", "set", "datastore.build.output", "notes.store")
+    assert "has a value datastore" in line
+    assert "makes room for datastore.build.output" in line
+
+
+def test_texts_of_files_are_read_at_once(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "brief.txt").write_text("Be brief.")
+    line = refused("config", "set", "generate.system", "@nofile.txt")
+    assert "generate.system is refused: there is no file nofile.txt" in line
+    line = refused("config", "set", "generate.json-schema", str(tmp_path / "list.json"))
+    assert "generate.json-schema is refused: the JSON schema is no JSON: a schema is an" in line
+    told("set", "chat.system", f"@{tmp_path}/brief.txt")
+    assert told("show") == f'chat.system = "@{tmp_path}/brief.txt"\n'
+
+
+def kept(file: Path, text: str, *typed: str) -> dict[str, Any]:
+    """Defaults that are left beside what is typed, by parameter."""
+    from draftwood.cli.configuration import defaults
+
+    write(file, text)
+    with main.make_context("draftwood", [*typed], obj=["--debug", *typed]) as context:
+        return defaults(context, typed[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "typed", "left"),
+    [
+        ("file = 'p.txt'", ("Hi",), set()),
+        ("file = 'p.txt'", ("--seed", "1"), {"file"}),
+        ("json-schema = 's.json'", ("Hi", "--grammar", "p.lark"), set()),
+        ("grammar = 'p.lark'", ("Hi", "--json-schema=s.json"), set()),
+        ("json-schema = 's.json'", ("Hi", "--json-schema", "s.json"), {"json_schema"}),
+        ("min-tokens = 5\nseed = 1", ("Hi", "--grammar", "p.lark"), {"seed"}),
+        ("json-schema = 's.json'", ("Hi", "--min-tokens", "2"), set()),
+        ("min-tokens = 5", ("Hi", "--max-new-tokens", "3"), set()),
+        ("min-tokens = 5", ("Hi", "--max-new-tokens", "5"), {"min_tokens"}),
+        ("min-tokens = 5", ("Hi", "--max-new-tokens", "few"), {"min_tokens"}),
+        ("max-new-tokens = 5", ("Hi", "--min-tokens", "6"), set()),
+        ("raw = true", ("Hi", "--system", "x"), set()),
+        ("system = 'x'", ("--raw", "Hi"), set()),
+        ("show-tree = true", ("Hi", "--answers", "2"), set()),
+        ("overlap = true\ntree = '4x3'", ("Hi", "--method", "lookup"), set()),
+        ("tree = '4x3'", ("Hi", "--method", "rsd-s"), {"tree"}),
+        ("method = 'lookup'", ("Hi", "--tree", "4x3"), set()),
+        ("method = 'lookup'", ("Hi", "--seed", "3"), {"method"}),
+        ("show = true\nshifted = true", ("Hi", "--method", "lookup"), set()),
+        ("datastore = 'p.txt'", ("Hi", "--method", "lookup"), set()),
+        ("datastore = 'p.txt'", ("Hi", "--method", "auto"), {"datastore"}),
+        ("method = 'lookup'", ("Hi", "--datastore", "p.txt"), set()),
+        ("tree = '4x3'", ("Hi", "--method", "lokup"), {"tree"}),
+    ],
+)
+def test_defaults_that_exclude_what_is_typed_are_left_out(
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    typed: tuple[str, ...],
+    left: set[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("p.txt", "p.lark"):
+        (tmp_path / name).write_text("start: 'a'")
+    (tmp_path / "s.json").write_text("{}")
+    assert kept(file, f"[generate]\n{text}\n", "generate", *typed).keys() == left
+
+
+def test_drafts_of_the_file_are_left_out_where_a_typed_method_has_no_use_for_them(
+    file: Path, target: str, draft: str, tmp_path: Path
+) -> None:
+    head = str(folder.save(tmp_path / "eagle", tiny_eagle(load_model(target).model), "# Nothing"))
+    ahead = f"draft-model = [{json.dumps(head)}, {json.dumps(draft)}]\n"
+    assert kept(file, ahead, "generate", "Hi", "--method", "lookup") == {}
+    assert kept(file, ahead, "compare", "Hi", "--methods", "lookup, plain") == {}
+    assert kept(file, ahead, "generate", "Hi", "--method", "rsd-s")["draft_model"] == [draft]
+    assert kept(file, ahead, "generate", "Hi", "--method", "eagle")["draft_model"] == [head]
+    assert kept(file, ahead, "compare", "Hi", "--methods", "eagle,rsd-s")["draft_model"] == [
+        *(head, draft)
+    ]
+    assert kept(file, ahead, "chat", "--method", "lookup")["draft_model"] == [head, draft]
+    other = "method = 'eagle'\n"
+    assert kept(file, other, "generate", "Hi", "--draft-model", head) == {"method": "eagle"}
+    assert kept(file, other, "generate", "Hi", "--draft-model", draft) == {}
+    write(file, f"method = 'eagle'\ndraft-model = {json.dumps(head)}\nmodel = {json.dumps(target)}")
+    made = run("generate", "Hi", "--method", "lookup", "--max-new-tokens", "2")
+    assert made.exit_code == 0, made.output
+
+
+@pytest.mark.parametrize(
+    ("text", "typed", "left"),
+    [
+        ("resume = 'one'", ("--save", "two"), set()),
+        ("save = 'one'", ("--resume",), set()),
+        ("save = 'one'", ("--resume=two",), set()),
+        ("save = 'one'", ("--system", "x"), {"save"}),
+    ],
+)
+def test_a_typed_chat_wins(file: Path, text: str, typed: tuple[str, ...], left: set[str]) -> None:
+    assert kept(file, f"[chat]\n{text}\n", "chat", *typed).keys() == left
 
 
 def test_every_kind_of_value(file: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Writer:
         self.asked = {"prompt": prompt, **options}
         stats, ids = conversation_stats(), [0] * 9
         found = SimpleNamespace(
-            text=self.answer, finish_reason=self.reason, token_ids=ids, stats=stats
+            text=self.answer, finish_reason=self.reason, token_ids=ids, stats=stats, method="auto"
         )
         return Answer(found)
 
@@ -61,7 +61,7 @@ def chat(writer: Writer) -> Conversation:
     """A conversation that knows all that editing needs."""
     made = Conversation.__new__(Conversation)
     made.lm, made.decoding, made.manner = writer, {"temperature": 0.0}, Manner(True)  # type: ignore[assignment]
-    made.stats, made._edit = conversation_stats(), None
+    made.stats, made.used, made._edit = conversation_stats(), {}, None
     made._commands = {"/edit": made._edit_file, "/write": made._write_file}
     return made
 
@@ -177,6 +177,50 @@ def test_names_with_blanks_and_other_line_ends(tmp_path: Path) -> None:
     found = edit.proposed(file, stream.result)
     found.write()
     assert path.read_bytes() == b"one\r\nTWO\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("stored", "answer", "written"),
+    [
+        ("a\r\nb\nc\n", "a\nb\nc\n", "a\r\nb\nc\n"),
+        ("a\r\nb\nc\nd\n", "a\nb\nC\nd\n", "a\r\nb\nC\nd\n"),
+        ("a\r\nb\nc\n", "A\nB\nc\n", "A\r\nB\nc\n"),
+        ("a\nb\r\nc\r\n", "a\nb\nnew\nc\n", "a\nb\r\nnew\r\nc\r\n"),
+        ("a\r\nb\r\nc", "new\na\nc", "new\r\na\r\nc"),
+        ("a\r\nb", "a\nb\nc", "a\r\nb\r\nc"),
+        ("a\r\nb", "b", "b"),
+        ("a\r\n", "a\r\nb\r\n", "a\r\nb\r\n"),
+        ("a\rb\n", "a\rB\n", "a\rB\n"),
+        ("\n\nx\ny\n", "\n\nx\nY\n", "\n\nx\nY\n"),
+        ("\r\n\r\nx\r\n", "\n\nX\n", "\r\n\r\nX\r\n"),
+        ("\n\nx\n", "\nx\n", "\nx\n"),
+        ("x\n", "\n\nx\ny\n", "x\ny\n"),
+    ],
+)
+def test_lines_keep_their_ends_and_the_file_its_blank_lines(
+    stored: str, answer: str, written: str
+) -> None:
+    made = OpenFile(Path("a"), stored).changed(f"```\n{answer}```")
+    assert made.text == written
+    assert bool(made.diff) == (written != stored)
+
+
+def test_a_diff_shows_signs_that_break_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    made = OpenFile(Path("a"), "a\x0cb\r\nc\u2028d\r\n").changed("a\nb\nc\u2028d\x1b[2J")
+    made.show(False)
+    shown = capsys.readouterr().out
+    assert shown.endswith("-a\\x0cb\n-c\u2028d\n+a\n+b\n+c\u2028d\\x1b[2J\n")
+
+
+def test_no_option_of_answers_ends_a_file(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "style.txt").write_text("four blanks")
+    writer = Writer(CHANGED)
+    decoding = {"stop": ["\n\n"], "min_tokens": 400, "ignore_eos": True, "temperature": 0.5}
+    edit.begin(writer, f"{file} indent by @{tmp_path}/style.txt", decoding)  # type: ignore[arg-type]
+    assert writer.asked.keys() == {"prompt", "temperature", "max_new_tokens", "prediction"}
+    assert "indent by four blanks\n" in writer.asked["prompt"][0]["content"]
+    with pytest.raises(ValueError, match=r"there is no file nofile\.txt"):
+        edit.begin(writer, f"{file} follow @nofile.txt", decoding)  # type: ignore[arg-type]
 
 
 def test_fences_inside_the_file_stay() -> None:

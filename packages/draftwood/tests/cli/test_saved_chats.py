@@ -65,6 +65,7 @@ def test_save_and_clear_as_commands(target: str, home: Path) -> None:
     given = "/save\nhello\n/save fox\nworld\n/save\n/clear\nnever\n/save fox\n/save a/b\n"
     said = talk(target, given).stderr
     assert "a chat is saved under a name; /save NAME" in said
+    assert "the conversation is forgotten; fox stays, /save NAME saves a new one" in said
     assert f"saved in {home / 'fox.json'}, and after each answer" in said
     assert "there is a chat 'fox' already; --resume fox goes on" in said
     assert "a chat's name has up to 80 letters" in said

@@ -1,6 +1,7 @@
 """Schemas that are mended, so that the compiler keeps what they ask."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -127,6 +128,48 @@ def test_patterns_with_sets_of_characters_are_refused(
         with pytest.raises(ValueError, match="in a class of characters"):
             compiler.json_schema(schema)
     assert call_of(compiler, {"properties": {"a": {"pattern": pattern}}})({"a": "x"})
+
+
+CLASSES = (
+    *(r'[^"]', r"[^\\]", r'[^"\\]', r'[^<>:"/\\|?*]', r'[^"\n]', r"[^\x22]", r"[^!-/]", r'[^"a-z]'),
+    *(r'[^"\\\x00-\x1f]', r'[^"\x00-\x09\x0b-\x1f]', r"[^\x00-\x22]", r'[^\S\n"]', r'[^]"a]'),
+    *(r"[\x00-\x21\x23-\x7f]", "[\0-!#-~]", r"[\x00-\x1f]", r"[\x00-\x1f\\]", r'[\W"]', r"[\s\S]"),
+    *(r"[]a]", r"[\n!#]", r"[a-z]", r'[a-z"]', r"[ -~]", r"[^a]", r"[^\n]", r'[^-"]', r'[^"-]'),
+    *(r".", r"\W", r"\D", r"\S", r"\s", r"\w", r"\[", r"\x41", r'"', r"\\"),
+    *(r'(a|[^"])', r"(\x00|[\x01-\x1f])", "(\0|[\x01-\x1f])", r"([\x00-\x0f]|[\x10-\x1f])"),
+)
+"""Classes of characters: most exclude the quote or the backslash, some have all control characters.
+"""
+
+
+@pytest.mark.parametrize("signs", CLASSES)
+def test_classes_hold_what_they_say(compiler: Compiler, signs: str) -> None:  # noqa: F811
+    pattern = f"^{signs}$"
+    text = {"type": "string", "pattern": pattern}
+    names = {"type": "object", "patternProperties": {pattern: {}}, "additionalProperties": False}
+    written = [each for each in map(chr, range(127)) if "u00" not in json.dumps(each)]
+    wanted = [each for each in written if re.search(pattern, each)]
+    lark = f"start: %json {json.dumps(text)}"
+    of_tool = compiler.tools(
+        [Tool("f", "", {"properties": {"a": text}, "required": ["a"]}, strict=True)],
+        ToolChoice("required"),
+    )
+    for grammar, before, behind in (
+        (compiler.json_schema(text), "", ""),
+        (compiler.json_schema({**text, "maxLength": 3}), "", ""),
+        (compiler.lark(lark), "", ""),
+        (compiler.json_schema(names), "{", ": 1}"),
+        (of_tool, f'{OPEN}{{"a": ', f"}}{CLOSE}"),
+    ):
+        assert grammar is not None
+        held = [each for each in written if fits(grammar, f"{before}{json.dumps(each)}{behind}")]
+        assert held == wanted
+
+
+def test_classes_of_properties_of_characters_exclude_the_quote(compiler: Compiler) -> None:  # noqa: F811
+    for pattern in (r"^\p{Cc}$", r"^\P{P}$", r"^\PP$"):
+        grammar = compiler.json_schema({"type": "string", "pattern": pattern})
+        assert (fits(grammar, r'"\n"'), fits(grammar, r'"\""')) == (True, False)
 
 
 def test_patterns_with_escaped_signs_are_kept(compiler: Compiler) -> None:  # noqa: F811

@@ -311,11 +311,10 @@ def test_letters_are_shown_as_they_are() -> None:
 
 HALF = "\ud83d"
 GREETING: Mapping[str, Any] = {"role": "user", "content": "hi"}
+SHOWN = '<tool_call>{"name": "", "arguments": {}}'
 
 
-@pytest.mark.parametrize(
-    "template", [SAID, "{{ tools | tojson }}<tool_call>{{ messages[0].role }}"]
-)
+@pytest.mark.parametrize("template", [SAID, "{{ tools | tojson }}{{ messages[0].role }}" + SHOWN])
 @pytest.mark.parametrize(
     ("message", "tool"),
     [
@@ -336,7 +335,7 @@ def test_a_call_with_half_a_character_holds_up_no_chat(arguments: str) -> None:
     """A model may write it; it stays as spelled."""
     tokenizer = bytes_and_pairs()
     tokenizer.chat_template = (
-        "<tool_call>{{ tools }}{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        SHOWN + "{{ tools }}{% for m in messages %}{% for c in m.tool_calls or [] %}"
         "{{ c.function.arguments }}{% endfor %}{% endfor %}"
     )
     texts = []
@@ -345,13 +344,13 @@ def test_a_call_with_half_a_character_holds_up_no_chat(arguments: str) -> None:
         call = {"id": "1", "type": "function", "function": function}
         said = [GREETING, {"role": "assistant", "content": None, "tool_calls": [call]}]
         texts.append(tokenizer.decode(encode_chat(tokenizer, said)))
-    assert texts == [f"<tool_call>None{arguments}", "<tool_call>None{'a': 'é'}"]
+    assert texts == [f"{SHOWN}None{arguments}", f"{SHOWN}None{{'a': 'é'}}"]
 
 
 def test_templates_that_know_tools_are_given_them() -> None:
     tokenizer = bytes_and_pairs()
     tokenizer.chat_template = (
-        "{% if tools %}<tool_call> {{ tools | length }} {% endif %}{% for m in messages %}"
+        "{% if tools %}" + SHOWN + " {{ tools | length }} {% endif %}{% for m in messages %}"
         "{{ m.role }}:{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
         "{{ c.function.arguments.city }}{% endfor %};{% endfor %}"
     )
@@ -360,8 +359,50 @@ def test_templates_that_know_tools_are_given_them() -> None:
     def text(**options: Any) -> str:
         return tokenizer.decode(encode_chat(tokenizer, HISTORY, **options))
 
-    assert text(tools=tools) == "<tool_call> 2 user:Rome?;assistant:Rome;tool:rain;"
+    assert text(tools=tools) == f"{SHOWN} 2 user:Rome?;assistant:Rome;tool:rain;"
     assert text(tools=tools, choice=ToolChoice("none")) == "user:Rome?;assistant:Rome;tool:rain;"
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
     assert text(tools=tools).startswith("system:# Tools")
     assert "None" not in text()
+
+
+OTHER_FORMS = (
+    "<function=example_function_name>\n<parameter=a>\n1\n</parameter>\n</function>",
+    "{function-name}\n<arg_key>{a}</arg_key>\n<arg_value>1</arg_value>",
+    '{{ "name" }}<arg_key>{{ "arguments" }}</arg_key>',
+    "name[ARGS]{}",
+)
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_templates_with_calls_of_another_form_are_given_no_tools(form: str) -> None:
+    tokenizer = bytes_and_pairs()
+    called = "{% for c in m.tool_calls or [] %}XML{% endfor %}{% endfor %}"
+    tokenizer.chat_template = (
+        f"{{% if tools %}}# Own tools\n<tool_call>\n{form}\n</tool_call>\n{{% endif %}}"
+        + SAID.replace("{% endfor %}", called)
+    )
+    tools, choice = read_tools(TOOLS)
+    text = tokenizer.decode(encode_chat(tokenizer, HISTORY, tools, choice))
+    assert text == "".join(
+        f"{each['role']}: {each['content']}\n" for each in with_tools(HISTORY, tools, choice)
+    )
+    assert text.startswith(f"system: {tools_note(tools, choice)}\n")
+    assert read_calls(text.rpartition("user: Rome?")[2])[1][0].name == "weather"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        '{{ \'<tool_call>\\n{"name": "\' }}{{ \'", "arguments": \' }}',
+        '{{ "<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <object>}" }}',
+        '<tool_call>\n{{ \'{\' }}"arguments": <object>, "name": <function-name>}',
+    ],
+)
+def test_calls_in_json_are_known_in_every_spelling_of_a_template(form: str) -> None:
+    tokenizer = bytes_and_pairs()
+    tokenizer.chat_template = f"{{% if tools %}}Own tools {form}{{% endif %}}{SAID}"
+    tools, choice = read_tools(TOOLS)
+    text = tokenizer.decode(encode_chat(tokenizer, [GREETING], tools, choice))
+    assert text.startswith("Own tools ")
+    assert text.endswith("user: hi\n")

@@ -388,6 +388,19 @@ def test_a_special_stop_that_comes_too_early_cuts_no_character() -> None:
         assert builder.text == text
 
 
+def test_special_tokens_are_not_looked_through_without_stop_strings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer, read = byte_level(), list[object]()
+    monkeypatch.setattr(
+        "draftwood.text.builder._special_tokens", lambda given: read.append(given) or {}
+    )
+    assert TextBuilder.whole(tokenizer, tokenizer.encode("the dog")) == "the dog"
+    assert read == []
+    TextBuilder(tokenizer, ["dog"])
+    assert read == [tokenizer]
+
+
 def test_special_tokens_may_be_shown() -> None:
     tokens = byte_level().encode(f"the{END}\n{END}tree")
     builder = TextBuilder(byte_level(), shows_special=True)

@@ -1,6 +1,7 @@
 """`draftwood check --bisect`: which part of draftwood changes a text."""
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,14 +13,25 @@ if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
 
 
-def bisect_text(lm: "LanguageModel", prompt: str, max_new_tokens: int, as_json: bool) -> bool:
-    """Switch parts off one after the other and tell what that does; True if nothing changed."""
-    from draftwood.testing.bisect import INSTEAD, bisect, first_changed
+def bisect_text(
+    lm: "LanguageModel",
+    prompt: str,
+    max_new_tokens: int,
+    as_json: bool,
+    adapter: str | None = None,
+) -> bool:
+    """Switch parts off one after the other and tell what that does; True if nothing changed.
 
+    Args:
+        adapter: of the model's weights.
+    """
+    from draftwood.testing.bisect import INSTEAD, bisect, first_changed, in_float32
+
+    floats = partial(in_float32, lm, adapter)
     results: list[SwitchResult] = []
     with progress() as bar:
         task = bar.add_task("switching parts off", total=len(INSTEAD))
-        for result in bisect(lm, lm.encode(prompt), max_new_tokens):
+        for result in bisect(lm, lm.encode(prompt), max_new_tokens, floats):
             results.append(result)
             bar.update(task, advance=1, description=f"without {result.name}")
     named = first_changed(results)

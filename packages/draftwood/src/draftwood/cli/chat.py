@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from draftwood.cli import chats, completers, options
 from draftwood.cli.chats import SavedChat
@@ -92,8 +91,6 @@ def chat(
         notes().print(f"{first.name} does without {given}; a /method may use it", style="dim")
     decoding["exact"] = not inexact
     sampling_params(None, decoding)  # refused before anything is loaded
-    if save is not None and _resumes_by_default():
-        resume = None  # what is typed in the command line wins
     saved_as, begun = _begun(names.model, save, resume)
     if system is not None:
         begun = replace(begun, system=system)
@@ -107,12 +104,6 @@ def chat(
         if line.strip() and not conversation.take(line.strip()):
             break
     loaded.calibration.keep("draftwood chat")
-
-
-def _resumes_by_default() -> bool:
-    """True if the value of --resume is from the configuration's file."""
-    source = click.get_current_context().get_parameter_source("resume")
-    return source is ParameterSource.DEFAULT_MAP
 
 
 def _begun(model: str, save: str | None, resume: str | None) -> tuple[str | None, SavedChat]:

@@ -92,7 +92,7 @@ def check(
 
         written = whole_prompt(bisect)
         lm = options.load(names).with_method(asked[0] if methods else None)
-        same = bisect_text(lm, written, max_new_tokens, as_json)
+        same = bisect_text(lm, written, max_new_tokens, as_json, names.adapter)
         context.exit(0 if same else 1)
     names = replace(names, dtype=names.dtype or "float32")
     names.require()

@@ -202,6 +202,19 @@ def _flat(table: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, 
     return found
 
 
+def _require_apart(found: dict[str, Any], place: Sequence[str]) -> None:
+    """Raise ValueError for a value where a command's table is, and for a table where a value is."""
+    for number, key in enumerate(place, 1):
+        there = found.get(key)
+        if there is not None and isinstance(there, dict) != (number < len(place)):
+            path, kind = ".".join(place[:number]), "table" if isinstance(there, dict) else "value"
+            raise ValueError(
+                f"{config_path()} has a {kind} {path}, beside which TOML takes no other; 'draftwood"
+                f" config unset {path}' makes room for {'.'.join(place)}"
+            )
+        found = there or {}
+
+
 def _write(place: Sequence[str], value: Any) -> None:
     """Change the file, which its owner alone may read, as keys of servers may stand there.
 
@@ -219,7 +232,9 @@ def _write(place: Sequence[str], value: Any) -> None:
         with locked(path):
             text = ""
             if path.exists():
-                read_config()  # what is broken is refused in its words
+                found = read_config()  # what is broken is refused in its words
+                if value is not None:
+                    _require_apart(found, place)
                 text = path.read_text(encoding="utf-8-sig")
             changed = for_its_owner(toml_text.with_value(text, place, value))
             write_file(path, changed, lambda at: explain_write_errors(at, elsewhere))

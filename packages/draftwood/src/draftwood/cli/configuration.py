@@ -14,7 +14,9 @@ from typing import Any
 
 import click
 
+from draftwood.cli.text_files import with_files
 from draftwood.cli.toml_text import Table, parse
+from draftwood.cli.typed import typed_values, without_excluded
 from draftwood.storage.home import expanded, home
 
 VARIABLE = "DRAFTWOOD_CONFIG"
@@ -59,8 +61,10 @@ def read_config() -> Table:
 def defaults(context: click.Context, name: str) -> Table:
     """Defaults of the command that is about to run, as click takes them.
 
+    Those that it refuses beside what is typed are left out.
+
     Args:
-        context: of the group of all commands.
+        context: of the group of all commands; its ``obj`` are all arguments.
 
     Raises:
         ValueError: for a key that the command has not, or a value that it does not take.
@@ -76,12 +80,19 @@ def defaults(context: click.Context, name: str) -> Table:
                 known.require_shared(key)
         command = known.command((name,))
         shared = known.checked(command, _shared(found, command, name), ())
-        return shared | known.checked(command, found.get(name), (name,))
+        own = known.checked(command, found.get(name), (name,))
+    arguments = context.obj or [name]
+    typed = typed_values(command, arguments[arguments.index(name) + 1 :])
+    return without_excluded(shared | own, typed, name)
 
 
 def _shared(found: Mapping[str, Any], command: click.Command, name: str) -> Table:
     own = options_of(command) if name in SHARED else {}
-    return {key: value for key, value in found.items() if flag_of(key) in own}
+    return {
+        key: value
+        for key, value in found.items()
+        if flag_of(key) in own and not isinstance(value, Mapping)  # a table is a command's
+    }
 
 
 def check_all(context: click.Context, found: Table) -> None:
@@ -266,12 +277,14 @@ def _value(
 
 
 def _require_option(name: str, value: Any) -> None:
-    """Refuse numbers and stop strings that no text takes, though click does.
+    """Refuse numbers, stop strings and texts of files that no text takes, though click does.
 
     Bounds are click's alone: of other commands an option may have the same name.
     """
     from draftwood.sampling_params import OPTIONS
 
+    if name == "system":
+        with_files(value)
     option = OPTIONS.get(name)
     if option is None:
         for each in value if isinstance(value, list | tuple) else (value,):
@@ -279,9 +292,10 @@ def _require_option(name: str, value: Any) -> None:
                 raise ValueError(f"it takes a finite number, got {each}")
         return
     holds = option.holds or isfinite
+    is_odd = option.kind == "number" and not (isfinite(value) and holds(value))
     if option.kind == "stops":
         option.require(name, list(value))
-    elif option.kind == "number" and not (isfinite(value) and holds(value)):
+    elif is_odd or option.kind in ("schema", "grammar"):
         option.require(name, value)
 
 

@@ -18,7 +18,7 @@ from draftwood.cli.tree_view import say_tree
 
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
-    from draftwood.text.stream import Stream
+    from draftwood.text.stream import Generation, Stream
 
 HELP = {
     "/help": "this list",
@@ -93,7 +93,7 @@ class Conversation:
         self.messages: list[dict[str, str]] = list(begun.messages)
         self.asked: list[dict[str, str]] = []  # what the newest answer answers
         self.stream: Stream | None = None  # of the newest answer
-        self.stats = Stats()
+        self.stats, self.used = Stats(), dict[str, None]()  # by these methods
         self._edit: FileEdit | None = None  # shown, and not written yet
         self._commands = {
             "/clear": self._clear,
@@ -141,12 +141,14 @@ class Conversation:
         return True
 
     def _clear(self, _: str) -> None:
+        saved, told = self.saved_as, "the conversation is forgotten"
         self.messages, self.asked, self.stream, self.saved_as = [], [], None, None
-        self._say("the conversation is forgotten")
+        self._say(told if saved is None else f"{told}; {saved} stays, /save NAME saves a new one")
 
     def _say_stats(self, _: str) -> None:
         costs = verdict(self.stats, self.lm)
-        for text in [summary(self.stats, self.lm.method.name), *details(self.stats, costs)]:
+        used = ", ".join(self.used) or self.lm.method.name
+        for text in [summary(self.stats, used), *details(self.stats, costs)]:
             self._say(text)
 
     def _help(self, _: str) -> None:
@@ -210,7 +212,7 @@ class Conversation:
         file, stream = edit.begin(self.lm, wanted, self.decoding)
         for _ in stream:
             pass
-        self.stats += stream.result.stats
+        self._count(stream.result)
         found = edit.proposed(file, stream.result)
         found.show(self.manner.colour)
         self._edit = found if found.diff else None
@@ -241,7 +243,7 @@ class Conversation:
         self.asked, self.stream = asked, stream
         stopped = self._print(stream)
         result = stream.result
-        self.stats += result.stats
+        self._count(result)
         # a question without an answer would break templates in which the roles take turns
         if result.text:
             self.messages += [asked[-1], {"role": "assistant", "content": result.text}]
@@ -254,6 +256,10 @@ class Conversation:
             say_tree(stream, self.lm.tokenizer)
         if self.manner.interactive:
             say_summary(result.stats, result.method)
+
+    def _count(self, result: "Generation") -> None:
+        self.stats += result.stats
+        self.used[result.method] = None
 
     def _keep(self) -> None:
         """Save the conversation where that was asked for; an error does not end it."""

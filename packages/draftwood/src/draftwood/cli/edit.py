@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli import options
+from draftwood.cli.text_files import with_files
 from draftwood.storage.home import expanded
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ FENCED = re.compile(r"\A((?:(?!```).)*)```[^\n]*\n(.*)\n?```", re.DOTALL)
 MARK = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^`\n]*$", re.MULTILINE)
 """A line that is a fence; where it names a language, it opens code."""
 ASKED = "```\n{text}\n```\n\n{wish}\n\nAnswer with the whole changed file and nothing else."
+OF_ANSWERS = ("stop", "min_tokens", "ignore_eos")
+"""Options of texts that say where an answer ends; a file ends where the model ends it."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+"""Characters that a terminal obeys."""
 MORE = 256  # tokens that a changed file may have more than one and a half times the file's
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -69,9 +74,24 @@ class OpenFile:
         fenced = FENCED.match(answer)
         if fenced is not None and (FENCE not in self.text or not fenced[1].strip()):
             answer = fenced[2] if FENCE in self.text else _to_its_end(fenced[2])
-        text = answer.strip("\n")
-        text += "\n" * (len(self.lines) - len(self.lines.rstrip("\n")))
-        return FileEdit(self, text.replace("\n", "\r\n") if "\r\n" in self.text else text)
+        text, lines = answer.replace("\r\n", "\n").rstrip("\n"), self.lines
+        before = min(_leading(text), _leading(lines))
+        text = "\n" * before + text.lstrip("\n") + lines[len(lines.rstrip("\n")) :]
+        return FileEdit(self, self._with_own_ends(text))
+
+    def _with_own_ends(self, text: str) -> str:
+        """A changed text in which each line ends as the one that it was, or that it follows."""
+        ends = ["\r" * each.endswith("\r") for each in self.text.split("\n")[:-1]]
+        if "\r" not in ends:
+            return text
+        old, new, made = self.lines.split("\n"), text.split("\n"), list[str]()
+        matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+        for _, start, stop, first, last in matcher.get_opcodes():
+            for number in range(last - first):
+                was = min(start + number, stop - 1, len(ends) - 1)
+                made.append(new[first + number] + ends[max(was, 0)])
+        made[-1] = new[-1]
+        return "\n".join(made)
 
 
 @dataclass(frozen=True)
@@ -84,7 +104,7 @@ class FileEdit:
     @property
     def diff(self) -> list[str]:
         """Lines of a unified diff; none where nothing changes."""
-        old, new = (each.splitlines() for each in (self.file.text, self.text))
+        old, new = (each.removesuffix("\n").split("\n") for each in (self.file.text, self.text))
         name = str(self.file.path)
         return list(difflib.unified_diff(old, new, name, name, lineterm=""))
 
@@ -92,7 +112,8 @@ class FileEdit:
         """Print the diff, in colour where a terminal shows it and ``NO_COLOR`` is not set."""
         coloured = None if options.is_coloured(colour) else False
         for line in self.diff:
-            styled = click.style(line, COLOURS.get(line[:1]), bold=line[:3] in ("---", "+++"))
+            shown = CONTROL.sub(lambda sign: repr(sign[0])[1:-1], line.removesuffix("\r"))
+            styled = click.style(shown, COLOURS.get(line[:1]), bold=line[:3] in ("---", "+++"))
             click.echo(styled, color=coloured)
 
     def write(self) -> None:
@@ -126,7 +147,7 @@ def begin(lm: "LanguageModel", wanted: str, decoding: dict[str, Any]) -> "tuple[
 
     Args:
         wanted: the file's name, in quotes where it holds blanks, and what is to be done.
-        decoding: options of texts; the length follows from the file.
+        decoding: options of texts; the length follows from the file, and no other option ends it.
 
     Raises:
         ValueError: for a file that cannot be read, or does not fit the model's context.
@@ -135,12 +156,19 @@ def begin(lm: "LanguageModel", wanted: str, decoding: dict[str, Any]) -> "tuple[
     if words is None:
         raise ValueError("/edit takes a file and what to do with it: /edit app.py add type hints")
     file = OpenFile.read(Path(words[1] or words[2]))
-    prompt = [{"role": "user", "content": ASKED.format(text=file.lines, wish=words[3])}]
+    wish = with_files(words[3])
+    prompt = [{"role": "user", "content": ASKED.format(text=file.lines, wish=wish)}]
     length = len(lm.encode(file.lines, raw=True))
-    options = {**decoding, "max_new_tokens": length + length // 2 + MORE}
+    options = {name: value for name, value in decoding.items() if name not in OF_ANSWERS}
+    options["max_new_tokens"] = length + length // 2 + MORE
     if lm.method.drafter.takes_prediction:
         options["prediction"] = file.lines
     return file, lm.stream(prompt, **options)
+
+
+def _leading(text: str) -> int:
+    """Number of line breaks that a text begins with."""
+    return len(text) - len(text.lstrip("\n"))
 
 
 def _to_its_end(text: str) -> str:

@@ -69,7 +69,7 @@ class Compiler:
             source = _guidance().LLMatcher.grammar_from_json_schema(text, dict(SPELLING))
         except ValueError as error:  # NaN, half characters
             raise ValueError(f"the JSON schema is no JSON: {error}") from None
-        return self._compiled(source, "the JSON schema")
+        return self._compiled(source, "the JSON schema", begins_at_once=True)
 
     def json_object(self) -> Grammar:
         """Grammar of any JSON object."""
@@ -116,7 +116,8 @@ class Compiler:
         except RecursionError:
             raise ValueError("the tools' schemas are nested too deeply") from None
         require_small("the tools' schemas", lark)
-        return self._compiled(_guidance().LLMatcher.grammar_from_lark(lark), "the tools' schemas")
+        source, is_free = _guidance().LLMatcher.grammar_from_lark(lark), choice.mode == "auto"
+        return self._compiled(source, "the tools' schemas", begins_at_once=not is_free)
 
     def _kept(self, tool: Tool) -> Tool:
         """A tool whose schema can be followed, without what cannot be kept."""
@@ -190,13 +191,13 @@ class Compiler:
                 f" {first_line(str(error))}; take a model whose tokenizer splits texts into bytes"
             ) from None
 
-    def _compiled(self, source: str, what: str) -> Grammar:
+    def _compiled(self, source: str, what: str, begins_at_once: bool = False) -> Grammar:
         guidance = _guidance()
         limits = guidance.LLParserLimits(verbose_errors=False)
         matcher = guidance.LLMatcher(self._tokens, source, log_level=0, limits=limits)
         if matcher.is_error():
             raise ValueError(f"{what} cannot be followed: {_reason(matcher.get_error())}")
-        grammar = Grammar(matcher, self.vocab_size, self.end_tokens)
+        grammar = Grammar(matcher, self.vocab_size, self.end_tokens, begins_at_once)
         if not bool(grammar.start().allowed().any()):
             raise ValueError(f"{what} forbids every text: no token may come first")
         return grammar

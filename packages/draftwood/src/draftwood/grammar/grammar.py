@@ -22,11 +22,13 @@ class Grammar:
         matcher: at the beginning of a text; only copies of it move.
         vocab_size: width of the logits.
         end_tokens: tokens that end a text.
+        begins_at_once: whether its texts have no place for a thought before them.
     """
 
     matcher: "LLMatcher"
     vocab_size: int
     end_tokens: frozenset[int]
+    begins_at_once: bool = False
 
     def start(self) -> "GrammarState":
         cursor = _Cursor(self)

@@ -21,6 +21,11 @@ MOST_OPTIONAL = 40
 """Optional properties of which one must be there: a grammar has an alternative for each."""
 SET_SIGNS = ("[", "&&", "--", "~~")
 """Signs that join sets in a class of the compiler's expressions, and are characters in others."""
+NUL = r"\0|\\x00|\\u0000|\\U0{8}|\\[xuU]\{0+\}"
+CHARACTERS = re.compile(
+    rf"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\[pP](?:\{{[^}}]*\}}|.)|{NUL})|\\.", re.DOTALL
+)
+"""A class of characters in a pattern, or the character that no text may hold; else an escape."""
 
 
 def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) -> Any:
@@ -112,14 +117,16 @@ class _Mending:
         }
         if self.lenient and "properties" in found:
             found = {key: value for key, value in found.items() if key not in COUNTS}
-        for pattern in (found.get("pattern"), *_names(found.get("patternProperties"))):
-            _require_plain_classes(pattern)
         _require_few_alternatives(found)
         return with_kept_values(_grouped(found), self.lenient, self.meets)
 
     def _value(self, key: str, value: Any) -> Any:
         if key in DATA:
             return value
+        if key == "pattern" and isinstance(value, str):
+            return _kept_pattern(value)
+        if key == "patternProperties" and isinstance(value, Mapping):
+            return {_kept_pattern(str(name)): self.of(each) for name, each in value.items()}
         if key in NAMED and isinstance(value, Mapping):
             return {name: self.of(each) for name, each in value.items()}
         return self.of(value)
@@ -134,18 +141,32 @@ def _grouped(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _require_plain_classes(pattern: object) -> None:
-    """Raise ValueError for a pattern with a class of characters that the compiler reads as sets."""
-    if not isinstance(pattern, str):
-        return
-    inside = False
-    for sign in re.findall(r"\\.|&&|--|~~|.", pattern, re.DOTALL):
-        if inside and sign in SET_SIGNS:
+def _kept_pattern(pattern: str) -> str:
+    """A pattern of which no class holds the character U+0000, which no text can hold.
+
+    The compiler adds the quote and the backslash to a class that holds all control characters, even
+    where it excludes them.
+    """
+
+    def kept(found: re.Match[str]) -> str:
+        signs = found[1]
+        if signs is None:  # an escape
+            return found[0]
+        _require_plain(signs, pattern)
+        few = signs[0] == "[" and signs[1] != "^" and not {"\\", "\0"} & {*signs}
+        return signs if few else rf"[{signs}&&[^\x00]]"
+
+    return CHARACTERS.sub(kept, pattern)
+
+
+def _require_plain(signs: str, pattern: str) -> None:
+    """Raise ValueError for a class of characters that the compiler reads as sets."""
+    for sign in re.findall(r"\\.|&&|--|~~|.", signs[1:], re.DOTALL):
+        if sign in SET_SIGNS:
             raise ValueError(
                 f"the JSON schema cannot be followed: the pattern {pattern[:100]!r} has {sign} in a"
                 " class of characters; write a backslash before each of them"
             )
-        inside = sign == "[" or (inside and sign != "]")
 
 
 def _require_few_alternatives(schema: Mapping[str, Any]) -> None:

@@ -49,6 +49,8 @@ class Tool:
 
 
 OPEN, CLOSE = Tool.opening, Tool.closing
+OTHER_CALLS = ("<function=", "<arg_key>")
+"""Signs of chat templates that want calls in XML."""
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,14 @@ def _written(call: Mapping[str, Any]) -> str:
 
 
 def template_tells_tools(template: object) -> bool:
-    """True if a chat template shows tools in the form in which the grammar asks for calls."""
-    return isinstance(template, str) and "tools" in template and OPEN in template
+    """True if a chat template shows tools in the form in which the grammar asks for calls.
+
+    Other templates have the same tag around calls that are no JSON.
+    """
+    if not isinstance(template, str) or any(sign in template for sign in OTHER_CALLS):
+        return False
+    plain = template.replace("\\", "")  # quotes in the template's own texts
+    return all(sign in plain for sign in ("tools", OPEN, '"name"', '"arguments"'))
 
 
 def with_read_arguments(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def bisect(
 
     Args:
         floats: loads the same weights in float32, as a model of Transformers; None loads them by
-            the model's name.
+            the model's name, where they have no adapter. See ``in_float32``.
     """
     text, road = _written(lm, prompt, max_new_tokens), _Road(lm, floats)
     with _tiles_as_before():
@@ -99,6 +99,20 @@ def bisect(
             yield _result(name, prompt, before, (shorter.model, text))
 
 
+def in_float32(lm: "LanguageModel", adapter: str | None = None) -> Any:
+    """Load a model's weights in float32, as a model of Transformers, by its name.
+
+    Args:
+        adapter: that is added to them, by its folder or Hugging Face id.
+    """
+    from draftwood.loading import hub
+    from draftwood.loading.adapters import LoraAdapter
+
+    changes = None if adapter is None else LoraAdapter.read(adapter)
+    folder, place = hub.folder_of(lm.name, "float32"), hub.device_of(str(lm.model.device))
+    return hub.read_folder(lm.name, folder, "float32", place, adapter=changes).model
+
+
 def first_changed(results: Sequence[SwitchResult]) -> str | None:
     """Name the first part without which the text is another one; None if there is none."""
     return next((each.name for each in results if each.changed), None)
@@ -110,6 +124,7 @@ class _Road:
     def __init__(self, lm: "LanguageModel", floats: Callable[[], Any] | None) -> None:
         self.lm, self.load, self.loaded = lm, floats or self._by_name, None
         self.is_native = isinstance(lm.model, NativeModel)
+        self.is_adapted = getattr(lm.model, "adapter", None) is not None
 
     def without(self, name: str) -> "LanguageModel":
         """Switch a part off, for good; NothingToSwitchError where there is none."""
@@ -177,10 +192,12 @@ class _Road:
         return model, methods.build("plain", model)
 
     def _by_name(self) -> Any:
-        from draftwood.loading.hub import load_pretrained
-
-        lm = self.lm
-        return load_pretrained(lm.name, dtype="float32", device=str(lm.model.device)).model
+        if self.is_adapted:
+            raise NothingToSwitchError(
+                "the model's name tells nothing of its adapter; give floats that load it, as"
+                " in_float32 does"
+            )
+        return in_float32(self.lm)
 
 
 def _runner() -> "Backend":

@@ -45,7 +45,7 @@ class TextBuilder:
 
     def __post_init__(self) -> None:
         self.behind = self._tail(self.behind)
-        special = _special_tokens(self.tokenizer)
+        special = _special_tokens(self.tokenizer) if self.stop else {}
         for stop in self.stop:
             inside = next((text for text in special if text in stop and text != stop), None)
             if inside is not None and stop not in special:

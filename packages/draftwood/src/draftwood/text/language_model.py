@@ -236,6 +236,10 @@ class LanguageModel(TextEmbedder, InProcess):
         constraint, tokens = self._constraint(wanted), token_ids(prompt)
         if tokens is None:
             tokens = self.encode(prompt, wanted.raw)  # type: ignore[arg-type]
+        if constraint is not None and not wanted.raw:
+            from draftwood.grammar.thoughts import with_closed_thought
+
+            tokens = with_closed_thought(self.tokenizer, tokens, constraint)
         behind = self.text_before(tokens, wanted.raw)
         ends = frozenset() if wanted.ignore_eos else self.end_tokens | ends
         request = Options(
@@ -447,10 +451,15 @@ def load(
             (the 8 best nodes, on at most 4 levels), ``4`` (a chain of 4 tokens).
 
     Raises:
-        TypeError: for a curve that is no function, and for parts of another type.
-        ValueError: for unknown names, unsupported architectures, mismatched vocabularies, two draft
-            models of one kind, a head, datastore or adapter that is not whole or belongs to another
-            model, and a tree that the method cannot draw.
+        TypeError: for a curve that is no function or gives no numbers, and for parts of another
+            type.
+        ValueError: for unknown names, unsupported architectures, mismatched vocabularies, two
+            language models or two heads that draft, a head, datastore or adapter that is not whole
+            or belongs to another model, a tree that the method cannot draw, and a curve that is not
+            finite and above 0, or falls.
+        FileNotFoundError: for a model, head, datastore or adapter that is not there.
+        OSError: where the network or the disk refuses.
+        MemoryError: where the weights certainly do not fit.
     """
     drafts = Drafts.of(draft_model, drafter)
     given: Any = {"model": model, "draft_model": drafts, "datastore": datastore, "tp": tp}

@@ -1,0 +1,63 @@
+"""Answers that must begin at once are no thoughts, though the chat template opens one."""
+
+from typing import Any
+
+import pytest
+from small_models import bytes_and_pairs
+
+from draftwood import methods
+from draftwood.grammar import Tool, ToolChoice
+from draftwood.models.native import NativeModel
+from draftwood.testing import tiny_llama
+from draftwood.text.language_model import LanguageModel
+
+ASKED = "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
+SCHEMA = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}
+SCHEMA["additionalProperties"] = False
+
+
+def thinking(opening: str) -> LanguageModel:
+    """A model whose chat template ends with these signs."""
+    tokenizer = bytes_and_pairs()
+    tokenizer.chat_template = ASKED + opening
+    target = NativeModel(tiny_llama(0, vocab=len(tokenizer), context=512))
+    return LanguageModel(target, tokenizer, methods.build("plain", target), "tiny")
+
+
+def prompt_of(lm: LanguageModel, prompt: Any, **options: Any) -> str:
+    stream = lm.stream(prompt, max_new_tokens=20, **options)
+    list(stream)
+    return lm.tokenizer.decode(stream.sequence.prompt)
+
+
+@pytest.mark.parametrize(
+    ("opening", "closed"),
+    [
+        ("<think>{{ '\\n' }}", "<think>\n\n</think>\n\n"),
+        ("<seed:think>", "<seed:think>\n</seed:think>\n\n"),
+        ("<think></think>", "<think></think>"),
+        ("assistant:", "assistant:"),
+    ],
+)
+def test_a_schema_closes_a_thought_that_is_open(opening: str, closed: str) -> None:
+    lm = thinking(opening)
+    assert prompt_of(lm, "x", json_schema=SCHEMA) == f"user: x;{closed}"
+    assert prompt_of(lm, lm.encode("x"), grammar=lm.grammars.json_schema(SCHEMA)).endswith(closed)
+    several = lm.generate(["x", "y"], n=2, json_schema=SCHEMA, max_new_tokens=40, temperature=1)
+    alone = lm.generate(f"user: x;{closed}", raw=True, json_schema=SCHEMA, max_new_tokens=40)
+    assert lm.generate("x", json_schema=SCHEMA, max_new_tokens=40).token_ids == alone.token_ids
+    assert {each.text.replace("\n", "").replace(" ", "").replace("\t", "") for each in several} == {
+        '{"a":1}'
+    }
+
+
+def test_answers_that_may_hold_a_thought_go_on_with_it() -> None:
+    lm, tools = thinking("<think>"), [Tool("f")]
+    grammars, free = lm.grammars, "user: x;<think>"
+    assert prompt_of(lm, "x") == free
+    assert prompt_of(lm, "x", grammar='start: /.*/ "</think>"') == free
+    assert prompt_of(lm, "x", grammar=grammars.tools(tools, ToolChoice("auto"))) == free
+    for choice in (ToolChoice("required"), ToolChoice("named", "f")):
+        told = prompt_of(lm, "x", grammar=grammars.tools(tools, choice))
+        assert told == f"{free}\n</think>\n\n"
+    assert prompt_of(lm, "x<think>", json_schema=SCHEMA, raw=True) == "x<think>"
