@@ -1,6 +1,7 @@
 """Servers over small models, each on a free port of this machine."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -87,6 +88,12 @@ class RunningServer:
         found = f'draftwood:{name}{{model="{model}"}} '
         (line,) = [line for line in lines if line.startswith(found)]
         return float(line.split()[-1])
+
+    def ends(self, model: str = NAME) -> dict[str, float]:
+        """Requests of a model by their ends, as /metrics has them."""
+        found = rf'^draftwood:requests_total{{end="(\w+)",model="{model}"}} (\S+)$'
+        told = re.findall(found, self.client.get("/metrics").text, re.MULTILINE)
+        return {end: float(count) for end, count in told}
 
     @property
     def target(self) -> LoadedTarget:

@@ -82,6 +82,16 @@ def test_beginnings_are_told_apart_by_owner_model_and_what_is_read_first() -> No
         assert not set(other) & set(known)
 
 
+def test_generate_s_system_is_read_before_the_prompt() -> None:
+    def generate(system: str, prompt: str) -> list[bytes]:
+        return beginnings_of("", json.dumps({"prompt": prompt, "system": system}).encode())
+
+    known = generate(LONG, "a")
+    assert len(known) >= len(LONG) // BLOCK
+    assert generate(LONG, "Something else.")[: len(known) - 1] == known[:-1]
+    assert not set(generate("Be brief.", LONG)) & set(generate("Be exact.", LONG))
+
+
 @pytest.mark.parametrize("name", ["prompt", "input"])
 @pytest.mark.parametrize("prompt", [LONG, list(range(900))])
 def test_prompts_of_all_endpoints_have_beginnings(name: str, prompt: Any) -> None:

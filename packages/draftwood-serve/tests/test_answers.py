@@ -289,3 +289,13 @@ def test_what_was_drafted_is_counted(server: RunningServer) -> None:
     found = server.post("/v1/completions", prompt="abcabcabcabc", max_tokens=20, temperature=0)
     drafted = found["metrics"]["speculative_decoding"]["num_draft_tokens"]
     assert server.metric(name) == before + drafted
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_metrics_count_each_of_several_steps_in_a_row(server: RunningServer, n: int) -> None:
+    names = ("steps_total", "step_seconds_count")
+    before = [server.metric(name) for name in names]
+    sent = {"prompt": PROMPT, "max_tokens": 200, "n": n, "speculative": False}
+    server.post("/v1/completions", **sent)
+    told = [server.metric(name) - then for name, then in zip(names, before, strict=True)]
+    assert 199 <= min(told) <= max(told) <= 202

@@ -2,9 +2,11 @@
 
 import base64
 import threading
+import time
 from importlib.util import find_spec
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -153,6 +155,24 @@ def test_of_too_many_one_is_sent_away(tiny: str) -> None:
         for each in threads:
             each.join()
         assert statuses == [429, 200]
+
+
+def test_they_are_counted_by_their_ends_with_their_tokens(tiny: str) -> None:
+    two_passes: dict[str, Any] = {"input": ["a" * 300, "b" * 300]}
+    with running(tiny, request_timeout=0.6) as server:
+        server.post(PATH, input=TEXTS)
+        assert server.ends() == {"finished": 1}
+        assert server.metric("prompt_tokens_total") == sum(map(len, TEXTS))
+        server.refused(PATH, 400, input="a", dimensions=10**4)  # at fault, as for texts
+        thread = server.service.models.first.running
+        thread.call(lambda target: time.sleep(0.8))
+        server.refused(PATH, 504, **two_passes)
+        assert server.ends() == {"finished": 1, "failed": 1}
+        thread.call(lambda target: time.sleep(0.4))
+        with pytest.raises(httpx.ReadTimeout):
+            server.client.post(PATH, json=two_passes, timeout=0.2)
+        wait_for(lambda: server.ends() == {"finished": 1, "failed": 1, "cancelled": 1})
+        assert server.metric("prompt_tokens_total") == sum(map(len, TEXTS)) + 1200
 
 
 @pytest.mark.skipif(find_spec("openai") is None, reason="OpenAI's client is not installed")

@@ -2,18 +2,22 @@
 
 import gc
 import math
+import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 import draftwood
+from draftwood_serve import thread
 from draftwood_serve.access_log import ServerLog
+from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.schemas.ollama import KeepAlive
 from local_server import NAME, RunningServer, running, wait_for
 
@@ -115,6 +119,33 @@ def test_it_leaves_once_it_was_idle_for_so_long(own: RunningServer) -> None:
         wait_for(lambda: not there(own), 0.5)
 
 
+def test_it_leaves_behind_a_request_that_is_refused(own: RunningServer) -> None:
+    own.post("/api/generate", model=NAME, keep_alive=0)
+    wrong = {**TEXT, "prompt": "a" * 600, "raw": True, "keep_alive": 0.1}
+    assert own.client.post("/api/generate", json=wrong).status_code == 400
+    assert own.metric("model_loads_total") == 2  # it was loaded, and knew too few tokens then
+    wait_for(lambda: not there(own))
+
+
+def test_it_leaves_where_the_client_left_while_it_was_loaded(
+    own: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.post("/api/generate", model=NAME, keep_alive=0)
+    left = threading.Event()
+
+    def loaded_later(*given: Any) -> LoadedTarget:
+        assert left.wait(20)
+        return LoadedTarget(*given)
+
+    monkeypatch.setattr(thread, "LoadedTarget", loaded_later)
+    with pytest.raises(httpx.ReadTimeout):
+        own.client.post("/api/generate", json={**TEXT, "keep_alive": 0.1}, timeout=0.3)
+    wait_for(lambda: own.ends() == {"cancelled": 1})
+    left.set()
+    wait_for(lambda: own.metric("model_loads_total") == 2)
+    wait_for(lambda: not there(own))
+
+
 def test_one_that_writes_stays_until_its_texts_end(endless: str) -> None:
     long = {"model": NAME, "prompt": "go", "max_tokens": 2000}
     with running(endless, method="plain") as server, ThreadPoolExecutor(1) as pool:
@@ -147,6 +178,9 @@ def test_one_that_cannot_come_again_stays(own: RunningServer) -> None:
             response = own.client.post("/api/generate", json={"model": NAME, "keep_alive": 0})
             assert response.status_code == 400
             assert "leave keep_alive out" in response.json()["error"]
+            assert own.post("/api/generate", model=NAME, keep_alive=0.1)["done_reason"] == "load"
+            assert own.post("/api/embed", model=NAME, input="a", keep_alive=0)["embeddings"]
+            assert model.keep == math.inf  # clients send it by default: it is ignored
             assert there(own)
         finally:
             object.__setattr__(model.settings, name, was)

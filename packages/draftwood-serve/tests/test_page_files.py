@@ -1,7 +1,10 @@
 """The page's files: small, self-sufficient, and open to who has no key yet."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -9,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from checkout import PYTHONPATH
 from draftwood_serve import panels
 from draftwood_serve.page import FOLDER, PAGE_FILES
 from local_server import RunningServer, running
@@ -86,6 +90,33 @@ def test_the_page_hears_what_may_be_asked(server: RunningServer) -> None:
     assert "typical" not in methods
     for name in ("plain", "auto", "lookup", "recycling", "suffix", "stand"):
         server.post("/v1/completions", prompt="ab", max_tokens=2, speculative={"method": name})
+
+
+ASKED = """
+import asyncio, sys, httpx
+from draftwood_serve.app import make_app
+from draftwood_serve.service import TextService
+from draftwood_serve.settings import ServeSettings
+
+service = TextService(ServeSettings(model=sys.argv[1]))
+service.load()
+
+async def ask():
+    transport = httpx.ASGITransport(app=make_app(service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return (await client.get("/page.json")).json()
+
+assert "recycling" in [each["name"] for each in asyncio.run(ask())["methods"]]
+print(sorted({"torch", "draftwood_methods", "draftwood_torch"} & set(sys.modules)))
+service.close()
+"""
+
+
+def test_methods_are_told_without_importing_them(tiny: str) -> None:
+    run = [sys.executable, "-c", ASKED, tiny]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_a_key_is_asked_for_what_is_told_of_the_server(tiny: str) -> None:

@@ -23,7 +23,11 @@ from draftwood import cluster
 from draftwood.cli.main import main
 from draftwood.optional import install_command
 from draftwood_serve import replicas
+from draftwood_serve.access_log import ServerLog
+from draftwood_serve.affinity import ReplicaLoad
+from draftwood_serve.replica import ReplicaFacts
 from draftwood_serve.replicas import ReplicaSet
+from draftwood_serve.router import RunningReplica
 from draftwood_serve.settings import ServeSettings
 from local_server import wait_for
 from test_serve_command import start
@@ -54,7 +58,7 @@ def placed(
 ) -> ReplicaSet:
     monkeypatch.setattr(cluster, "_ray_for", lambda who, otherwise: ray)
     monkeypatch.setattr(cluster, "cores", lambda: 8)
-    return ReplicaSet(ServeSettings(**more), count, address, lambda line: None)
+    return ReplicaSet(ServeSettings(**more), count, address, lambda line, level: None)
 
 
 @pytest.mark.parametrize(("count", "threads"), [(1, 8), (2, 4), (3, 2), (8, 1)])
@@ -62,7 +66,8 @@ def test_replicas_share_the_cpus(monkeypatch: pytest.MonkeyPatch, count: int, th
     found = placed(monkeypatch, FakeRay({"CPU": count * threads}), count)
     assert found.needs == {"CPU": threads, "GPU": 0}
     assert found.settings.threads == threads
-    assert found.settings.replicas == count  # and the memory
+    assert found.settings.replicas == count
+    assert found.settings.replicas_per_node == count  # they share the memory too
     assert found.settings.names == ("smollm2-135m",)
     chosen = placed(monkeypatch, FakeRay({"CPU": 3 * count}), count, threads=3)
     assert chosen.settings.threads == 3
@@ -72,8 +77,11 @@ def test_replicas_of_a_cluster_take_what_all_of_them_can_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = FakeRay({"CPU": 5.0}, {"CPU": 3.0})
-    assert placed(monkeypatch, nodes, 2, address="auto").needs["CPU"] == 3
-    assert placed(monkeypatch, nodes, 3, address="auto").needs["CPU"] == 2
+    for count, threads, per_node in ((2, 3, 1), (3, 2, 2)):
+        found = placed(monkeypatch, nodes, count, address="auto")
+        assert found.needs["CPU"] == threads
+        assert found.settings.replicas == count
+        assert found.settings.replicas_per_node == per_node  # memory is shared by these alone
 
 
 def test_each_replica_has_a_gpu_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +185,26 @@ def test_a_cluster_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     found.when_lost = lambda: told.append("server")
     found._watch()  # comes back
     assert told == ["server"]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_replica_that_ends_is_told_at_every_level(
+    monkeypatch: pytest.MonkeyPatch, is_running: bool
+) -> None:
+    def get(waited: Any) -> None:
+        raise RuntimeError("killed")
+
+    lines: list[str] = []
+    found = placed(monkeypatch, FakeRay({"CPU": 8}, get=get, kill=lambda actor: None), 1)
+    found.say = ServerLog("error", as_json=True, write=lines.append).note
+    (slot,) = found._slots
+    facts = ReplicaFacts("http://127.0.0.1:1", 1, 512, None)
+    slot.running = RunningReplica(facts.address, facts, ReplicaLoad(0)) if is_running else None
+    found._hear(slot)
+    (line,) = map(json.loads, lines)
+    assert line["level"] == "error"
+    assert line["message"].startswith("a replica ended (killed)")
+    assert found.restarts == is_running
 
 
 def processes_of(parent: int) -> dict[int, bytes]:

@@ -233,12 +233,14 @@ HALF = b'data: {"choi'
     + [("/infill", None)],
 )
 def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> None:
-    with (
-        played(*chunked(EVENT, HALF)) as address,
-        front(address) as found,
-        found.client.stream("POST", path, json={}) as answer,
-    ):
-        lines = [line for line in answer.iter_lines() if line]
+    logged: list[str] = []
+    log = ServerLog("error", as_json=True, write=logged.append)
+    with played(*chunked(EVENT, HALF)) as address, front(address, log=log) as found:
+        with found.client.stream("POST", path, json={}) as answer:
+            lines = [line for line in answer.iter_lines() if line]
+        wait_for(lambda: bool(logged))
+    (line,) = map(json.loads, logged)
+    assert (line["status"], line["level"], line["error"]) == (200, "error", "replica_lost")
     if last is not None:
         assert lines.pop() == last
     first, error = lines
@@ -303,7 +305,9 @@ def test_what_has_not_begun_goes_to_another_replica(two: Two) -> None:
 
 
 def test_without_a_replica_the_client_is_told_to_come_back() -> None:
-    with played() as address, front(address) as found:
+    logged: list[str] = []
+    log = ServerLog("error", as_json=True, write=logged.append)
+    with played() as address, front(address, log=log) as found:
         answer = found.client.post("/v1/completions", json={})
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "no_replica"
@@ -311,6 +315,7 @@ def test_without_a_replica_the_client_is_told_to_come_back() -> None:
         found.replicas.living = []
         assert found.client.get("/health").status_code == 503
         assert "draftwood:replicas 0.0" in found.client.get("/metrics").text
+        assert [json.loads(line)["error"] for line in logged] == ["no_replica"] * 2
 
 
 def test_a_stop_lets_what_runs_end_and_then_cuts_it(endless: str) -> None:

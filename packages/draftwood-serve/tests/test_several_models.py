@@ -167,6 +167,7 @@ def test_one_that_leaves_while_its_model_waits_frees_the_line(
                 "/v1/completions", json={"model": SECOND, "prompt": "a"}, timeout=0.3
             )
         wait_for(lambda: not server.service.models.first.leaves, 5)
+        wait_for(lambda: server.ends(SECOND) == {"cancelled": 1})
         thread.join(30)
         assert loaded(server) == [NAME]
         assert write(server, SECOND)
@@ -180,6 +181,7 @@ def test_the_time_limit_counts_the_wait_for_room(endless: str, others: list[str]
         wait_for(lambda: server.running_texts == 1)
         error = server.refused("/v1/completions", 504, model=SECOND, prompt="a")
         assert "found no room" in error["message"]
+        assert server.ends(SECOND) == {"failed": 1}
         assert long.result(20).status_code == 504
 
 
@@ -252,6 +254,11 @@ def test_two_models_of_one_name_are_refused(tiny: str) -> None:
     made = ServeSettings(model=tiny)
     with pytest.raises(ValueError, match="--served-model-name"):
         TextService(made, [made])
+
+
+def test_a_name_that_is_given_twice_is_one(tiny: str) -> None:
+    made = ServeSettings(model=tiny, served_names=("b", "a", "b"))
+    assert TextService(made).models.names == ["b", "a"]
 
 
 def test_settings_are_of_the_first_model_unless_they_name_another() -> None:

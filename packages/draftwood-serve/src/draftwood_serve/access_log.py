@@ -88,7 +88,8 @@ class ServerLog:
 def level_of(told: dict[str, Any]) -> str:
     """Level of a request's line."""
     status = told["status"]
-    if status >= 500 or told.get("ended") == "failed":
+    failed = told.get("ended") == "failed" or (status < 400 and told["error"])  # amid a stream
+    if status >= 500 or failed:
         return "error"
     if status >= 400 and status != LEFT:
         return "warning"

@@ -64,6 +64,8 @@ class Affinity:
         return chosen
 
 
+BEFORE = ("model", "tools", "instructions", "system")
+"""Fields that tell what a model reads before the prompt, and which model does."""
 INFILL = ("input_extra", "input_prefix")
 """Fields of `/infill` before the prompt."""
 
@@ -89,6 +91,6 @@ def _prompt_of(body: bytes) -> str:
         return ""
     if not isinstance(told, dict):
         return ""
-    before = [told[name] for name in ("model", "tools", "instructions") if name in told]
+    before = [told[name] for name in BEFORE if name in told]
     prompt = [told[name] for name in (*INFILL, "messages", "prompt", "input") if name in told]
     return json.dumps([*before, *prompt], sort_keys=True)

@@ -14,20 +14,27 @@ from draftwood_serve.texts import TextUpdate
 
 
 async def begin(
-    service: TextService, request: Request, name: str | None, wanted: Wanted, word: str
+    service: TextService,
+    request: Request,
+    name: str | None,
+    wanted: Wanted,
+    word: str,
+    keep_alive: float | None = None,
 ) -> AnswerTo:
     """Queue a request; returns the answer that is on its way.
 
     Args:
         name: of the model; None takes the server's first.
         word: kind of answer, of which its name is made.
+        keep_alive: seconds that the model is to stay behind it; None says nothing.
 
     Raises:
         ApiError: as ``TextService.start``, and for a model that is not served.
     """
     model = model_named(service, name)
     request.state.model = model.name if name is None else name
-    opened = await service.start(model, wanted, request.state.owner, request.receive)
+    owner = request.state.owner
+    opened = await service.start(model, wanted, owner, request.receive, keep_alive)
     request.state.job = opened.job
     return AnswerTo(opened, model.token_texts, request.state.model, word)
 

@@ -107,7 +107,8 @@ def _of_several(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--cache-memory",
     callback=size_of,
-    help="Bytes of keys and values, such as 2g or 512m.  [default: a quarter of the free memory]",
+    help="Bytes of keys and values, such as 2g or 512m; those of a draft model come on top."
+    "  [default: a quarter of the free memory]",
 )
 @options.text_option("context")
 @click.option(

@@ -107,9 +107,7 @@ class Embedder:
                 long or the server stops.
             ClientLeftError: where nobody listens any more.
         """
-        held = await self.service.hold(model, request.receive)
-        try:
-            self.service.models.keep(model, keep_alive)
+        with await self.service.hold(model, request.receive, keep_alive) as held:
             lm = model.target.plain
             width = lm.model.hidden_size
             if dimensions is not None and dimensions > width:
@@ -118,13 +116,12 @@ class Embedder:
             limit = model.target.context_length
             make = partial(_task, lm, texts, pooling, limit, truncate)
             task = await asyncio.to_thread(blaming_the_request, make, "input")
+            held.prompt_tokens = task.tokens
             try:
                 await self._embed(task, held)
             finally:
                 model.running.call(lambda _: task.close())
             return task
-        finally:
-            held.close()
 
     async def _embed(self, task: Any, held: OpenRequest) -> None:
         """Embed all texts; of those that take several passes only one holds a cache at a time."""

@@ -182,7 +182,7 @@ class LoadedTarget:
         pool, wanted = model.pool, self.settings.cache_memory
         pool.limit = wanted
         if wanted is None:
-            pool.take_part(4 * self.settings.replicas)
+            pool.take_part(4 * self.settings.replicas_per_node)
         least = pool.blocks_for(2 * LEAST_TOKENS) * pool.block_bytes
         if pool.limit is not None and pool.limit < least:
             raise ValueError(
@@ -218,24 +218,24 @@ def require_method(name: str, settings: ServeSettings) -> AnswersMethod | None:
     """
     if (other := served_method(name, settings)) is not None:
         return other
-    recipe = methods.recipe(name)
-    lacking = methods.lacking(recipe, settings.given)
+    described = methods.listing(name)
+    lacking = methods.lacking(described, settings.given)
     if lacking is not None:
         option = "--draft-model HEAD" if lacking == "head" else f"--{lacking}"
         raise ValueError(
             f"method {name!r} needs a {lacking}, and this server was started without {option}"
         )
-    settings.require_allowed(name, recipe.promise)
+    settings.require_allowed(name, described.promise)
     return None
 
 
-def known_methods(settings: ServeSettings) -> list[methods.MethodSpec]:
-    """The methods that requests may ask for."""
+def known_methods(settings: ServeSettings) -> list[methods.Listing]:
+    """Descriptions of the methods that requests may ask for, whose parts are not imported."""
     found = []
-    for recipe in methods.known().values():
+    for described in methods.listings().values():
         with suppress(ValueError):
-            require_method(recipe.name, settings)
-            found.append(recipe)
+            require_method(described.name, settings)
+            found.append(described)
     return found
 
 

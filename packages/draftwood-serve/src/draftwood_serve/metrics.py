@@ -42,7 +42,7 @@ class MetricFamilies:
             "Steps that accepted a draft token at this position.",
             "position",
         )
-        self.steps = self._counter("steps", "Forward passes' rounds of the batch.")
+        self.steps = self._counter("steps", "Steps of the batch, each a round of forward passes.")
         self.phases = self._counter("step_phase_seconds", "Seconds of texts' steps.", "phase")
         self.tokens = self._counter("generation_tokens", "Tokens written.")
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts of ended requests.")
@@ -73,7 +73,7 @@ class MetricFamilies:
 
 
 class Metrics:
-    """Counters of one model. Written by the thread that runs it, read by any.
+    """Counters of one model, which any thread may write and read.
 
     Args:
         families: of the server.
@@ -117,10 +117,11 @@ class Metrics:
         for phase, seconds in step.seconds.items():
             self._phases["prefill" if step.is_prefill else phase].inc(seconds)
 
-    def step(self, seconds: float) -> None:
-        """Count a step of the batch."""
-        self._steps.inc()
-        self._step_seconds.observe(seconds)
+    def step(self, seconds: float, count: int = 1) -> None:
+        """Count a step of the batch, or so many in a row that took these seconds together."""
+        self._steps.inc(count)
+        for _ in range(count):
+            self._step_seconds.observe(seconds / count)
 
     def follow(self, learning: Learning) -> None:
         """Tell the counts of a head that learns."""
@@ -137,11 +138,15 @@ class Metrics:
             if not running:
                 self._ends.clear()
 
-    def ended(self, job: TextJob, how: str) -> None:
-        """Count the end of a request: finished, cancelled or failed."""
+    def closed(self, how: str, prompt_tokens: int, seconds: float) -> None:
+        """Count a request by its end: finished, cancelled or failed."""
         self.families.requests.labels(self.model, how).inc()
-        self._prompt_tokens.inc(job.prompt_tokens)
-        self._whole.observe(job.ended - job.arrived)
+        self._prompt_tokens.inc(prompt_tokens)
+        self._whole.observe(seconds)
+
+    def ended(self, job: TextJob, how: str) -> None:
+        """Count a request for texts, as ``closed``, and what it says about further ones."""
+        self.closed(how, job.prompt_tokens, job.ended - job.arrived)
         if job.first_token:
             self._first.observe(job.first_token - job.arrived)
         with self._lock:

@@ -48,8 +48,7 @@ def add_ollama(app: FastAPI, service: TextService) -> None:
         body: OllamaBody, request: Request, wanted: TextRequest, say: Say
     ) -> Response:
         name = named(service, body.model)[0]
-        answer = await begin(service, request, name, wanted, "ollama")
-        service.models.keep(answer.request.model, body.keep_alive)
+        answer = await begin(service, request, name, wanted, "ollama", body.keep_alive)
         answer.model = body.model
         told = OllamaAnswer(answer, say, wanted.calls)
         if body.stream is False:
@@ -125,9 +124,8 @@ async def load_or_leave(
         ApiError: as ``TextService.hold``, and where it may not leave.
     """
     if keep_alive != 0:
-        held = await service.hold(model, request.receive)
-        service.models.keep(model, keep_alive)
-        held.close()
+        with await service.hold(model, request.receive, keep_alive):
+            pass
     elif not model.settings.may_leave:
         told = f"{model.name!r} stays in memory, as this server learns or runs several processes"
         raise bad_request(f"{told}; leave keep_alive out", "keep_alive")

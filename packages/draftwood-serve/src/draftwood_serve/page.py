@@ -3,7 +3,9 @@
 Packages bring others, see ``panels``.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,6 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from draftwood.storage.machine import device_name
-from draftwood.verifiers import Match
 from draftwood_serve.answering import model_named
 from draftwood_serve.errors import json_response
 from draftwood_serve.loaded import known_methods
@@ -19,6 +20,7 @@ from draftwood_serve.other_texts import served_methods
 from draftwood_serve.panels import panel_files, panel_names
 from draftwood_serve.served import ServedModel
 from draftwood_serve.service import TextService
+from draftwood_serve.settings import ServeSettings
 
 FOLDER = Path(__file__).with_name("static")
 SCRIPT = "text/javascript; charset=utf-8"
@@ -55,7 +57,7 @@ def add_page(app: FastAPI, service: TextService) -> None:
 
     @app.get("/page.json", include_in_schema=False)
     async def facts(model: str | None = None) -> Response:
-        told = page_facts(service, model_named(service, model))
+        told = await page_facts(service, model_named(service, model))
         return json_response(told, headers={"cache-control": "no-store"})
 
 
@@ -66,9 +68,14 @@ def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
     return answer
 
 
-def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]:
+async def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]:
     """A model, the methods that the page may ask for, and all models that there are."""
     by_token = not model.is_loaded or model.target.writes_by_token
+    ways = partial(_methods, model.settings)
+    if not by_token:
+        ways = partial(_other_methods, model.settings, model.target.plain.calibration.folder)
+    # in a thread, as packages are imported that describe their methods in no file
+    methods = await asyncio.to_thread(ways)
     device = service.models.loaded[-1].target.plain.model.device if service.models.loaded else None
     return {
         "model": model.name,
@@ -76,26 +83,26 @@ def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]:
         "machine": None if device is None else device_name(device),
         "context_length": model.context_length,
         "method": model.target.method if model.is_loaded else model.settings.first_method,
-        "methods": _methods(model) if by_token else _other_methods(model),
+        "methods": methods,
         "token_by_token": by_token,
         "panels": panel_names(),
     }
 
 
-def _methods(model: ServedModel) -> list[dict[str, Any]]:
+def _methods(settings: ServeSettings) -> list[dict[str, Any]]:
     return [
         {
-            "name": recipe.name,
-            "summary": recipe.summary,
+            "name": each.name,
+            "summary": each.summary,
             # token by token, at every temperature, not in distribution alone
-            "same_text": recipe.lossless and isinstance(recipe.verifier, Match),
+            "same_text": each.lossless and each.verifier == "match",
         }
-        for recipe in known_methods(model.settings)
+        for each in known_methods(settings)
     ]
 
 
-def _other_methods(model: ServedModel) -> list[dict[str, Any]]:
+def _other_methods(settings: ServeSettings, folder: Path | None) -> list[dict[str, Any]]:
     return [
         {"name": each.name, "summary": each.summary, "same_text": False}
-        for each in served_methods(model.settings, model.target.plain.calibration.folder)
+        for each in served_methods(settings, folder)
     ]

@@ -56,7 +56,7 @@ class ReplicaSet:
         settings: of the whole server; each replica has its batch and its queue.
         count: of replicas.
         address: of a Ray cluster; None for this machine alone.
-        say: takes lines for the user.
+        say: takes lines for the user, and the level of each in the log.
 
     Attributes:
         key: that the router brings where clients need none.
@@ -80,7 +80,7 @@ class ReplicaSet:
         settings: ServeSettings,
         count: int,
         address: str | None,
-        say: Callable[[str], None],
+        say: Callable[[str, str], None],
     ) -> None:
         if settings.device is not None and ":" in settings.device:
             raise ValueError(
@@ -124,6 +124,7 @@ class ReplicaSet:
 
     def _of_each(self, settings: ServeSettings) -> ServeSettings:
         """Settings of a replica, which may run in another directory, with a GPU that Ray chose."""
+        count, cpus = len(self._slots), max(node.get("CPU", 0) for node in self.cluster.nodes)
         return replace(
             settings,
             **settings.from_anywhere(),
@@ -132,7 +133,8 @@ class ReplicaSet:
             threads=self.needs["CPU"],
             api_keys=settings.api_keys or (self.key,),
             served_names=settings.names,
-            replicas=len(self._slots),
+            replicas=count,
+            replicas_per_node=min(count, int(cpus) // self.needs["CPU"]),
         )
 
     def start(self) -> None:
@@ -142,7 +144,8 @@ class ReplicaSet:
         ready = [slot.waited for slot in self._slots]
         done, late = self.ray.wait(ready, num_returns=len(ready), timeout=SLOW_START_SECONDS)
         if late:
-            self.say(f"{len(done)} of {len(ready)} replicas have started; waiting for the others")
+            told = f"{len(done)} of {len(ready)} replicas have started; waiting for the others"
+            self.say(told, "info")
         for slot in self._slots:
             try:
                 self._take(slot, self.ray.get(slot.waited))
@@ -221,11 +224,11 @@ class ReplicaSet:
             if slot.running is not None:
                 self.restarts += 1
                 slot.running, slot.again = None, 0.0
-                self.say(f"{told}; another one starts")
+                self.say(f"{told}; another one starts", "error")
             else:
                 slot.again = perf_counter() + slot.pause
                 slot.pause = min(2 * slot.pause, LONGEST_PAUSE)
-                self.say(f"{told} before it took requests; it is tried again")
+                self.say(f"{told} before it took requests; it is tried again", "error")
             slot.waited = None
             if self._look(now=True):
                 self.ray.kill(slot.actor)

@@ -98,6 +98,7 @@ class Router:
             try:
                 own = self._health() if scope["path"] == "/health" else await self._metrics()
             except ApiError as error:
+                scope["state"]["error"] = error.code  # for the log
                 own = error.response()
             await own(scope, receive, send)
         elif (body := await _whole(receive)) is not None:
@@ -272,6 +273,7 @@ class Forwarding:
 
     async def _fail(self, error: ApiError) -> None:
         path = self.scope["path"]
+        self.scope["state"]["error"] = error.code  # for the log
         if not self.begun:
             await error.response(path)(self.scope, _nothing, self.send)
         elif path.startswith(OLLAMA):

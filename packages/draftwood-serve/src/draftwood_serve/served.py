@@ -6,6 +6,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Protocol
 
@@ -30,10 +31,12 @@ class ModelHolder(Protocol):
     Attributes:
         model: that it asks for.
         holds: whether the model must stay for it.
+        keep_alive: seconds that the model is to stay behind it; None says nothing.
     """
 
     model: "ServedModel"
     holds: bool
+    keep_alive: float | None
 
 
 class ServedModel:
@@ -239,10 +242,18 @@ class ServedModels:
         model = request.model
         if not model.is_loaded or model.leaves:
             if model not in self._loads:
-                self._loads[model] = load = asyncio.ensure_future(self._load(model))
-                load.add_done_callback(_heard)  # also where all who waited have left
-            await asyncio.shield(self._loads[model])
+                self._loads[model] = asyncio.ensure_future(self._load(model))
+            load = self._loads[model]
+            load.add_done_callback(partial(self._heard, request))  # also where it leaves meanwhile
+            await asyncio.shield(load)
+        self.keep(model, request.keep_alive)
         model.used, request.holds = perf_counter(), True
+
+    def _heard(self, request: ModelHolder, load: "asyncio.Task[None]") -> None:
+        """Let a model that was loaded for a request stay for as long as that wants."""
+        if not load.cancelled() and load.exception() is None:
+            self.keep(request.model, request.keep_alive)
+            self._watch(request.model)
 
     async def _load(self, model: ServedModel) -> None:
         try:
@@ -307,11 +318,6 @@ class ServedModels:
         for each in self.loaded:
             if each.thread is not None:
                 each.thread.close()
-
-
-def _heard(load: "asyncio.Task[None]") -> None:
-    if not load.cancelled():
-        load.exception()
 
 
 def _not_loaded(message: str, code: str) -> ApiError:

@@ -51,7 +51,12 @@ class TextService:
         return self.models.first.load()
 
     async def start(
-        self, model: ServedModel, wanted: Wanted, owner: str, receive: Receive
+        self,
+        model: ServedModel,
+        wanted: Wanted,
+        owner: str,
+        receive: Receive,
+        keep_alive: float | None = None,
     ) -> "OpenRequest":
         """Accept a request, load its model where that is not in memory, and queue it.
 
@@ -59,12 +64,13 @@ class TextService:
             wanted: what it asks for, or how to read that once its model is there.
             owner: of the API key it came with.
             receive: receives the client's messages, by which it is seen to leave.
+            keep_alive: seconds that the model is to stay behind it; None says nothing.
 
         Raises:
             ApiError: where the request is at fault, too many wait, its model cannot be loaded, or
                 the server stops.
         """
-        request = await self.hold(model, receive)
+        request = await self.hold(model, receive, keep_alive)
         try:
             if callable(wanted):
                 wanted = wanted(model.target)
@@ -74,24 +80,29 @@ class TextService:
             job = await loop.run_in_executor(self._preparing, make)
             job.arrived = request.arrived
             request.begin(job)
-        except BaseException:
-            request.close()
+        except BaseException as error:
+            request.end(error)
             raise
         return request
 
-    async def hold(self, model: ServedModel, receive: Receive) -> "OpenRequest":
+    async def hold(
+        self, model: ServedModel, receive: Receive, keep_alive: float | None = None
+    ) -> "OpenRequest":
         """Accept a request for a model, which stays in memory until the request is closed.
+
+        Args:
+            keep_alive: as ``start``.
 
         Raises:
             ApiError: as ``start``.
         """
         self._require_place(model)
-        request = OpenRequest(self, model, receive)
+        request = OpenRequest(self, model, receive, keep_alive)
         self.open.add(request)
         try:
             await request.wait_for_model()
-        except BaseException:
-            request.close()
+        except BaseException as error:
+            request.end(error)
             raise
         return request
 
@@ -141,22 +152,39 @@ class TextService:
 class OpenRequest:
     """Accepted request, until its answer is complete or its client leaves.
 
+    Within ``with`` one that asks for no texts ends with the block.
+
     Attributes:
         model: that it asks for.
         holds: whether the model must stay in memory for it.
+        keep_alive: seconds that the model is to stay behind it; None says nothing.
         job: once it is prepared.
+        prompt_tokens: of one that asks for no texts.
     """
 
     job: TextJob
+    prompt_tokens = 0
 
-    def __init__(self, service: TextService, model: ServedModel, receive: Receive) -> None:
+    def __init__(
+        self,
+        service: TextService,
+        model: ServedModel,
+        receive: Receive,
+        keep_alive: float | None = None,
+    ) -> None:
         self.service, self.model, self.arrived = service, model, perf_counter()
-        self.holds = False
+        self.holds, self.keep_alive = False, keep_alive
         self._loading: asyncio.Future[None] | None = None
         self._begun = self._gone = self._closed = self._cut = False
         self._unheard: list[Told] = []
         self._left = 0  # texts that go on
         self._watch = asyncio.ensure_future(self._watch_client(receive))
+
+    def __enter__(self) -> "OpenRequest":
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self.end(error)
 
     @property
     def started(self) -> bool:
@@ -247,6 +275,19 @@ class OpenRequest:
         """End it with an error, as the server stops."""
         self._cut = True
         self._end(stopping())
+
+    def end(self, error: BaseException | None) -> None:
+        """Close a request without texts, and count it unless it was at fault.
+
+        Args:
+            error: with which it ended; None where it was answered.
+        """
+        self.close()
+        left = isinstance(error, ClientLeftError | asyncio.CancelledError)
+        how = "finished" if error is None else "cancelled" if left else "failed"
+        if not isinstance(error, ApiError) or error.status >= 500:
+            seconds = perf_counter() - self.arrived
+            self.model.metrics.closed(how, self.prompt_tokens, seconds)
 
     def close(self) -> None:
         """Close the request, and end its running texts."""

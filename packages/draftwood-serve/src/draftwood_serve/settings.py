@@ -44,7 +44,9 @@ class ServeSettings(ModelNames):
         served_names: names under which requests may ask for the model; empty takes its own.
         inexact: allow methods that change what the model says.
         threads: of the CPU; None takes one for each core.
-        replicas: servers among which memory is shared out where ``cache_memory`` is None.
+        replicas: servers of this model in all.
+        replicas_per_node: at most so many on one machine, whose memory is shared out among them
+            where ``cache_memory`` is None.
         context: most tokens of prompt and answer; None for as many as the model reads.
         max_models: models in memory at the same time; None takes as many as fit.
         learn: let the head that drafts learn from texts while nothing waits.
@@ -70,6 +72,7 @@ class ServeSettings(ModelNames):
     inexact: bool = False
     threads: int | None = None
     replicas: int = 1
+    replicas_per_node: int = 1
     context: int | None = None
     max_models: int | None = None
     learn: bool = False
@@ -78,7 +81,8 @@ class ServeSettings(ModelNames):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least_of = {"max_batch": 1, "max_queue": 0, "port": 0, "tp": 1, "replicas": 1}
+        least_of = {"max_batch": 1, "max_queue": 0, "port": 0, "tp": 1}
+        least_of |= {"replicas": 1, "replicas_per_node": 1}
         for name, least in (("threads", 1), ("context", 2), ("max_models", 1)):
             if getattr(self, name) is not None:
                 least_of[name] = least
@@ -147,7 +151,7 @@ class ServeSettings(ModelNames):
     @property
     def names(self) -> tuple[str, ...]:
         """Names under which requests may ask for the model; answers carry the first."""
-        return self.served_names or (self.model,)
+        return tuple(dict.fromkeys(self.served_names)) or (self.model,)  # each once
 
 
 OF_ONE: Mapping[str, Any] = {

@@ -2,8 +2,8 @@
 
 import queue
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from time import perf_counter
@@ -213,16 +213,14 @@ class ModelThread:
             if told and not job.over:
                 self._told.append((job, told))
                 self._finish_if_done(job)
-        self.metrics.step(perf_counter() - since)
+        self.metrics.step(perf_counter() - since, steps_in_a_row(events))
 
     def _took(self, event: Any, job: TextJob, task: TaskOfJob) -> list[TextUpdate]:
         """Updates for a request from what an event of the batch reports.
 
         Of steps in a row the text knows all when the first one is told; the last one ends it.
         """
-        told: list[tuple[int, Step]]
-        is_text, progress = isinstance(event.progress, Step), event.progress
-        told = [(0, progress)] if is_text else list(progress or ())
+        is_text, told = isinstance(event.progress, Step), steps_of(event)
         newest = {place: number for number, (place, _) in enumerate(told)}
         updates = []
         for number, (place, step) in enumerate(told):
@@ -264,6 +262,18 @@ class ModelThread:
                 for job in {id(job): job for job, _ in own if not job.over}.values():
                     self._end(job, None)
                 self._told = []
+
+
+def steps_of(event: Any) -> list[tuple[int, Step]]:
+    """Steps that an event of the batch reports, each with the place of its text in the task."""
+    progress = event.progress
+    return [(0, progress)] if isinstance(progress, Step) else list(progress or ())
+
+
+def steps_in_a_row(events: Iterable[Any]) -> int:
+    """Count the steps of the text with most of them; one where none is told, as of prompts."""
+    counts = Counter((event.number, place) for event in events for place, _ in steps_of(event))
+    return max(counts.values(), default=1)
 
 
 def _deliver(told: list[tuple[TextJob, Told]]) -> None:
