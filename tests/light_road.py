@@ -37,7 +37,7 @@ class Given:
     draft: str
 
 
-def text(given: Given, method: str, draft: str | None = None, **options: Any) -> list[int]:
+def text(given: Given, method: str | None, draft: str | None = None, **options: Any) -> list[int]:
     """Tokens of an answer."""
     import draftwood
 
@@ -133,6 +133,7 @@ CASES: dict[str, Callable[[Given], object]] = {
     "suffix": lambda given: text(given, "suffix"),
     "lookup": lambda given: text(given, "lookup"),
     "draft model": lambda given: text(given, "rsd-s", given.draft),
+    "method of a draft model": lambda given: text(given, None, given.draft),
     "sampled": lambda given: text(given, "auto", temperature=1.0, seed=7),
     "sampled plainly": lambda given: text(given, "plain", temperature=1.0, seed=7, top_p=0.9),
     "log-probabilities": logprobs,

@@ -7,7 +7,8 @@ from draftwood.costs.calibration import Calibration
 from draftwood.drafters.draft_model import DraftModel
 from draftwood.methods.composition import MethodSpec
 from draftwood.methods.drafts import PUBLISHED
-from draftwood.methods.parts import known_parts
+from draftwood.methods.listings import listings
+from draftwood.methods.registry import recipe
 from draftwood.methods.trees import rank_paths
 from draftwood.shapes import Sequoia, Shape, Widths
 
@@ -27,8 +28,8 @@ def fastest(
         measure: False does without curves that would have to be measured first.
         ahead: True asks for a method that can draft while the target runs.
     """
-    recipes = known_parts().recipes
-    fit = {name for name, each in recipes.items() if each.lossless and ahead <= each.drafts_ahead}
+    known = listings()
+    fit = {name for name, each in known.items() if each.lossless and ahead <= each.drafts_ahead}
     stored = {} if draft is None else target.speed_ups(draft)
     tuned = {name: found for name, found in stored.items() if name in fit}
     costs = [each and (each.followed() if measure else each.known()) for each in (target, draft)]
@@ -50,9 +51,11 @@ def estimates(
         acceptance: probability of each rank of child to be the accepted one, its parent reached.
     """
     found = {}
-    for recipe in known_parts().recipes.values():
-        if recipe.drafter is DraftModel and recipe.lossless and (paths := _paths(recipe)):
-            found[recipe.name] = speed_up(paths, target, draft, acceptance)
+    fixed = {Widths.name, Sequoia.name}
+    for name, each in listings().items():  # other packages' parts are not imported
+        if each.drafter == DraftModel.name and each.shape in fixed and each.lossless:
+            if paths := _paths(recipe(name)):
+                found[name] = speed_up(paths, target, draft, acceptance)
     return found
 
 
@@ -74,9 +77,9 @@ def speed_up(
     return tokens * target(1) / seconds
 
 
-def _paths(recipe: MethodSpec) -> Sequence[Sequence[int]]:
+def _paths(of: MethodSpec) -> Sequence[Sequence[int]]:
     """Rank paths of a tree whose siblings are drawn without replacement; empty for others."""
-    shape: Shape | None = recipe.shape
+    shape: Shape | None = of.shape
     if isinstance(shape, Sequoia):
         return shape.paths
     if not isinstance(shape, Widths) or (shape.draw != "distinct" and max(shape.widths) > 1):
