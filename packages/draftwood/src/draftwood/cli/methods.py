@@ -214,7 +214,7 @@ def _sources(listed: "Sequence[Listing | TextRule | CommandMethod]") -> "Table":
 
 
 def _told(listed: "Sequence[Listing | TextRule | CommandMethod]") -> "Table":
-    """What each does, how it is called, and its source, a line each."""
+    """Tell what each does, how it is called, and its source, a line each."""
     table = ruled_table(("name", "promise"))
     table.add_column("what it does, how to call it, source", overflow="fold")
     for each in listed:

@@ -1,4 +1,4 @@
-"""What is typed wins: defaults that would exclude it are left out."""
+"""Leave out defaults that would exclude what is typed, which wins."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +23,7 @@ FILLING = ("mask_token", "block_length", "shifted", "show")
 
 
 def typed_values(command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
-    """What is typed behind a command's name, by parameter, as it is typed."""
+    """Read what is typed behind a command's name, by parameter, as it is typed."""
     parser = command.make_parser(click.Context(command, resilient_parsing=True))
     found, _, order = parser.parse_args([*arguments])
     return {
@@ -81,7 +81,7 @@ def _for_methods(found: Table, typed: Mapping[str, Any], name: str) -> Table:
 
 
 def _used(values: dict[str, Any], named: str) -> dict[str, Any]:
-    """Those of some values for which methods have use; all where no such method is known."""
+    """Choose the values for which methods have use; all where no such method is known."""
     if not values:
         return values
     from draftwood import methods
