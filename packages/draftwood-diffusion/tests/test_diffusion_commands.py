@@ -199,6 +199,8 @@ def test_what_does_not_go_together_is_refused(target: str, filling: str) -> None
     assert "method 'one-by-one' does not take stop, as it writes out of order" in told
     told = refused(*ask, filling, "--method", "one-by-one", "--tree", "3,2")
     assert "drafts nothing; leave --tree out" in told
+    told = refused(*ask, filling, "--method", "one-by-one", "--tp", "2")
+    assert "method 'one-by-one' runs in one process; leave --tp out" in told
     told = refused(*ask, filling, "--method", "one-by-one", "--mask-token", "96")
     assert "mask token 96 is outside the model's 96 tokens" in told
     told = refused(*ask, filling, "--method", "one-by-one", "--block-length", "999")

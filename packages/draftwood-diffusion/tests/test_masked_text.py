@@ -11,6 +11,7 @@ from draftwood.engine import Options, run_all
 from draftwood.models.model import ModelInput, ModelOutput, RowsInput
 from draftwood.sampling import Sampling
 from draftwood.testing.models import TableModel
+from draftwood_diffusion import loop
 from draftwood_diffusion.blocks.adablock import AdaBlock
 from draftwood_diffusion.lists.list_model import ListModel, ListSession, list_model
 from draftwood_diffusion.lists.listed_texts import ListedTexts
@@ -240,6 +241,23 @@ def test_the_oracle_knows_the_one_by_one_text() -> None:
         assert found.runs == -(-9 // length)
     with pytest.raises(ValueError, match="takes temperature 0"):
         text(masked, "oracle", temperature=1.0)
+
+
+def test_the_seconds_of_a_known_text_are_of_its_own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    @dataclass(frozen=True, eq=False)
+    class Clocked(ListModel):
+        def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+            clock[0] += 1.0
+            return super().forward(inputs)
+
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+    model = Clocked(np.zeros((1, LONG.vocab)), LONG)
+    masked = MaskedModel(model, DiffusionSettings(LONG.mask, 9))
+    one, known = text(masked, "one-by-one"), text(masked, "oracle")
+    assert (one.runs, one.seconds) == (7, 7.0)
+    assert (known.runs, known.seconds) == (1, 1.0)
 
 
 def test_texts_of_a_batch_are_those_of_single_requests() -> None:

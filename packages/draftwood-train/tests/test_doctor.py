@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,9 +108,9 @@ def case() -> Case:
 
 
 def examined(case: Case, **changed: object) -> Examination:
-    given = {**vars(case), **changed}
-    promises = Promises(listed={"coverage": 1.0})
-    return examine(given["trained"], given["lm"], given["texts"], given["weights"], promises)
+    given: dict[str, Any] = {**vars(case), "coverage": None, **changed}
+    found = (given["trained"], given["lm"], given["texts"], given["weights"])
+    return examine(*found, Promises(listed={"coverage": 1.0}), given["coverage"])
 
 
 def faults(found: Examination) -> list[str]:
@@ -232,17 +233,29 @@ def test_a_head_that_says_what_its_state_does_has_learnt_little(
     assert any("that 1 places on" in each.says for each in found.findings)
 
 
-def test_a_draft_vocabulary_that_does_not_cover_the_text_is_named(case: Case) -> None:
-    tokens = torch.arange(case.lm.model.vocab_size - 6)
+@pytest.mark.parametrize(
+    ("covers", "coverage", "named"),
+    [
+        (0.6, None, ""),  # other texts than in training have other tokens
+        (0.2, None, "of these answers' tokens; import the head again"),
+        (0.6, (0.6, 0.6), ""),
+        (0.2, (0.2, 0.2), ""),
+        (0.6, (0.598, 0.6), "has 0.598 of the held-out answers' tokens, its card says 0.600"),
+    ],
+)
+def test_a_draft_vocabulary_with_less_than_its_card_says_is_named(
+    case: Case, covers: float, coverage: tuple[float, float] | None, named: str
+) -> None:
+    answers = torch.cat([text.stored.tokens[text.stored.answer :] for text in case.texts])
+    shares = torch.bincount(answers, minlength=case.lm.model.vocab_size) / len(answers)
+    order = shares.sort().indices
+    tokens = order[: int((shares[order].cumsum(0) <= covers).sum())].sort().values
     trained = replace(case.trained, draft_tokens=tokens.numpy())
-    found = examined(case, trained=trained, weights=weights_of(case.lm, tokens))
-    if "vocabulary" not in faults(found):  # its last letters are rare: take the most frequent away
-        every = torch.cat([text.stored.tokens for text in case.texts])
-        counts = torch.bincount(every, minlength=case.lm.model.vocab_size)
-        tokens = counts.sort().indices[:-8].sort().values
-        trained = replace(case.trained, draft_tokens=tokens.numpy())
-        found = examined(case, trained=trained, weights=weights_of(case.lm, tokens))
-    assert "vocabulary" in faults(found)
+    weights = weights_of(case.lm, tokens)
+    found = examined(case, trained=trained, weights=weights, coverage=coverage)
+    said = [each.says for each in found.findings if each.fault == "vocabulary"]
+    assert [each for each in said if named in each] == said
+    assert len(said) == bool(named)
 
 
 def test_drafts_that_differ_in_decoding_are_named_with_their_first_place() -> None:
@@ -277,6 +290,10 @@ def test_layers_that_are_tried_are_those_of_the_target() -> None:
 def test_promises_are_read_from_the_card() -> None:
     card = "# A head\n\n- guess_1: 0.61\n- coverage: 9e-05\n- gsm8k: MIT\n"
     listed = Promises.of(card)
+    assert listed.coverage("") is None  # of the training's answers
+    known = Promises.of(f"{card}\nData, of digest 0123456789ab: the target's own answers")
+    assert known.coverage("0123456789abcdef") == 9e-05
+    assert known.coverage("123456789abcdef0") is None
     assert listed == Promises(listed={"guess_1": 0.61, "coverage": 9e-05})
     assert (listed.share(MEAN, 1), listed.share(MEAN, 2), listed.share("a", 1)) == (
         0.61,

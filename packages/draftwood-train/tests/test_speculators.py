@@ -19,12 +19,14 @@ from transformers import PreTrainedTokenizerFast
 from draftwood.drafters import Eagle
 from draftwood.heads import folder
 from draftwood.heads.trained import TrainedHead
+from draftwood.models.model import Model
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
 from draftwood_bench.peers import environments
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.models.transformers import TransformersModel
 from draftwood_train.cli.export import export as export_command
 from draftwood_train.cli.export import import_head, pack
 from draftwood_train.speculators import export, read
@@ -37,7 +39,7 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def eagle(target: LeanModel, draft_tokens: Sequence[int] = (), **settings: Any) -> TrainedHead:
+def eagle(target: Model, draft_tokens: Sequence[int] = (), **settings: Any) -> TrainedHead:
     """A head that reads what EAGLE-3's do."""
     return tiny_eagle(target, draft_tokens, **{"reads": (1, 3, 5), **settings})
 
@@ -92,6 +94,25 @@ def test_rows_are_written_as_the_logits_are_scaled(family: str, tmp_path: Path) 
     assert read(tmp_path, scaled, "tiny").config == trained.config
     changed(tmp_path, {"lm_head.weight": rows.bfloat16()})
     assert read(tmp_path, scaled, "tiny").config.own_head == len(rows)
+
+
+def test_a_bias_of_the_target_is_no_part_of_these_layouts(tmp_path: Path) -> None:
+    """A head that shares rows of a biased target keeps them, as it was trained without the bias."""
+    hf_model = random_model("PhiConfig", {**FAMILIES["phi"][1], "num_hidden_layers": 6})
+    bias = torch.nn.Parameter(torch.randn(hf_model.config.vocab_size))
+    hf_model.lm_head.bias = bias
+    biased = TransformersModel(hf_model)
+    trained = eagle(biased)
+    with pytest.raises(ValueError, match="no output heads with a bias"):
+        export(tmp_path / "out", trained, biased, "nowhere")
+    hf_model.lm_head.bias = None
+    export(tmp_path / "out", trained, biased, "nowhere")
+    hf_model.lm_head.bias = bias
+    found = read(tmp_path / "out", biased, "biased")
+    assert found.config.own_head == len(trained.draft_tokens)
+    rows = load_file(tmp_path / "out" / "model.safetensors")["lm_head.weight"].float()
+    states = torch.randn(2, biased.hidden_size)
+    torch.testing.assert_close(Eagle(found, biased).placed.logits(states), states @ rows.T)
 
 
 def changed(place: Path, weights: dict[str, Any] | None = None, **says: Any) -> None:

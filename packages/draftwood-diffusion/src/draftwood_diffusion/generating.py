@@ -1,6 +1,5 @@
 """Methods of ``draftwood generate`` that fill masks, and what each takes of a text's options."""
 
-import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,12 +53,10 @@ class Writing:
         method, behind = for_model(self.method, lm), lm.text_before(tokens, params.raw)
         made = list["Generation"]()
         for number in range(count):
-            since = time.perf_counter()
             seed = None if params.seed is None else params.seed + number
             options = options_of(lm, replace(params, seed=seed))
             found, ends = written(masked, tokens, options, method), options.stop_tokens
-            took = time.perf_counter() - since
-            made.append(_generation(lm, self.text, found, ends, took, behind))
+            made.append(_generation(lm, self.text, found, ends, behind))
         return made
 
     def serve(self, lm: "LanguageModel", tokens: list[int], params: SamplingParams) -> "ServedText":
@@ -152,14 +149,12 @@ def _generation(
     name: str,
     found: "WrittenText",
     ends: Set[int],
-    seconds: float,
     behind: Sequence[int],
 ) -> "Generation":
     """A text in the form of others, with its passes and the order of its tokens.
 
     Args:
         ends: tokens that end it.
-        seconds: that it took.
         behind: tokens before it.
     """
     from draftwood import Generation
@@ -169,7 +164,7 @@ def _generation(
     tokens, text = found.tokens, TextBuilder.whole(lm.tokenizer, found.tokens, behind)
     stats = Stats(tokens=len(tokens), target_runs=found.runs)  # the prompt's passes emit none
     stats.seconds["prefill"] = found.prompt_seconds
-    stats.seconds["target"] = seconds - found.prompt_seconds
+    stats.seconds["target"] = found.seconds - found.prompt_seconds
     details = found.details()
     reason = "stop" if tokens and tokens[-1] in ends else "length"
     return Generation(text, list(tokens), reason, lm.name, name, stats, details=details)

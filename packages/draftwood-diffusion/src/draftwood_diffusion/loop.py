@@ -1,5 +1,6 @@
 """The loop: run states of a block, fix places, go on with the next block."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -46,6 +47,7 @@ class WrittenText:
         runs: passes behind the prompt's.
         rows: tokens that they ran.
         prompt_seconds: of the prompt's passes.
+        seconds: of all of it, where ``written`` wrote it alone; else 0.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -53,6 +55,7 @@ class WrittenText:
     runs: int = 0
     rows: int = 0
     prompt_seconds: float = 0.0
+    seconds: float = 0.0
 
     def details(self) -> dict[str, object]:
         """Passes, and the order in which the text's tokens were fixed, in plain types."""
@@ -256,11 +259,15 @@ def require_fillable(
 def written(
     masked: MaskedModel, prompt: Sequence[int], options: Options, method: Unmasking
 ) -> WrittenText:
-    """Write a text; a rule that is told the text is told what one by one writes."""
+    """Write a text; a rule that is told the text is told what one by one writes, which its passes
+    and seconds leave out.
+    """
     reference = None
     if method.rule.knows_text:
         reference = written(masked, prompt, options, Unmasking(blocks=method.blocks)).tokens
+    since = time.perf_counter()
     task = MaskedText(masked, prompt, options, method, reference)
     for _ in run_all([task]):
         pass
+    task.text.seconds = time.perf_counter() - since
     return task.text

@@ -93,6 +93,13 @@ def test_input_guided_copies_on_and_finds_its_place_again() -> None:
     assert session.propose(4, Context([0], 1, max_draft_len=2)).token_list == [4, 5, 6]
 
 
+def test_input_guided_stays_at_its_place_where_a_word_is_said_twice() -> None:
+    session = session_of(InputGuided(3), [1, 2, 3, 4, 2, 9])
+    assert session.propose(1, NOWHERE).token_list == [1, 2, 3, 4]
+    session.update(VerifiedTree(DraftTree.chain([1, 2]), range(2)))
+    assert session.propose(2, NOWHERE).token_list == [2, 3, 4, 2]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

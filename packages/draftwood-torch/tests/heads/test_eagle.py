@@ -5,8 +5,12 @@ import torch
 
 from draftwood.heads.eagle import EagleConfig
 from draftwood.native.formats import HeadSizes
+from draftwood.testing import tiny_llama
+from draftwood.testing.heads import tiny_eagle
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, causal
+from draftwood_torch.heads.placed import placed
+from draftwood_torch.models.transformers import TransformersModel
 
 FSPAD = {"feeds_normed": False, "feature_sampling": True, "partial_alignment": True}
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)
@@ -87,3 +91,12 @@ def test_a_head_without_layers_is_refused() -> None:
         EagleConfig(SIZES, partial_alignment=True)
     with pytest.raises(ValueError, match="multiple of num_kv_heads"):
         HeadSizes(hidden=8, intermediate_size=8, heads=3, num_kv_heads=2, head_dim=4)
+
+
+def test_a_bias_of_the_targets_output_head_is_in_the_logits() -> None:
+    hf_model = tiny_llama(layers=4)
+    hf_model.lm_head.bias = torch.nn.Parameter(torch.randn(hf_model.config.vocab_size))
+    target, tokens = TransformersModel(hf_model), torch.arange(5, 30)
+    trained, states = tiny_eagle(target, tokens.tolist()), torch.randn(3, target.hidden_size)
+    wanted = target.embeddings_and_head.logits(states, tokens, normed=True)
+    torch.testing.assert_close(placed(trained, target).logits(states), wanted)

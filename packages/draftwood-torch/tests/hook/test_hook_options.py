@@ -25,6 +25,9 @@ from transformers.generation import (
     SynthIDTextWatermarkingConfig,
     WatermarkingConfig,
 )
+from transformers.generation.logits_process import (
+    UnbatchedClassifierFreeGuidanceLogitsProcessor as CachesBoth,
+)
 
 import draftwood
 from draftwood_torch.hook.options import ARGUMENTS, OPTIONS, Option
@@ -437,3 +440,51 @@ def test_options_that_transformers_does_not_read_here_change_nothing(name: str) 
     assert torch.equal(
         run(draftwood.custom_generate("recycling"), **{name: IGNORED[name]}), plain()
     )
+
+
+def test_two_streamers_are_refused_and_one_may_be_given_twice() -> None:
+    ours, theirs = Recorder(), Recorder()
+    with pytest.raises(ValueError, match="give one streamer, to either of them"):
+        run(draftwood.custom_generate("lookup", streamer=ours), streamer=lambda: theirs)
+    assert ours.given == []
+    run(draftwood.custom_generate("lookup", streamer=ours), streamer=lambda: ours)
+    assert sum(map(len, ours.given)) == PROMPT.shape[1] + len(answer(plain()))
+    assert ours.ended == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"report": []}, TypeError, "report must be a function"),
+        ({"report": "x"}, TypeError, "report must be a function"),
+        ({"stateless": LogitsProcessor}, TypeError, "stateless must be a list of classes"),
+        ({"stateless": [Remembers()]}, TypeError, "stateless must be a list of classes"),
+        ({"stateless": [CachesBoth]}, ValueError, "keeps a second cache between tokens; leave it"),
+        ({"method": "nope"}, ValueError, "nope"),
+        ({"method": "speculative"}, ValueError, "drafts with a second, smaller model"),
+        ({"method": "lookup", "draft_model": target()}, ValueError, "uses no draft model"),
+        ({"draft_model": [target(), "smollm2-135m-eagle"]}, ValueError, "uses no draft model"),
+        ({"method": "auto", "draft_model": "smollm2-135m-ctc"}, ValueError, "for method 'ctc'"),
+    ],
+)
+def test_what_makes_no_hook_is_refused_before_any_text(
+    options: Options, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        draftwood.custom_generate(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"use_cache": False}, "use_cache=False keeps no cache"),
+        ({"guidance_scale": 2.5}, "guidance_scale keeps a second cache between tokens"),
+        ({"watermarking_config": SYNTH_ID, **SAMPLED}, "what it has marked between tokens"),
+    ],
+)
+def test_the_warning_tells_why_there_are_no_drafts(options: Options, reason: str) -> None:
+    with pytest.warns(UserWarning, match="runs without drafts") as found:
+        plain(PROMPT, custom_generate=draftwood.custom_generate("recycling"), **options)
+    (told,) = (str(each.message) for each in found if "without drafts" in str(each.message))
+    assert reason in told
+    assert "stateless" not in told

@@ -19,6 +19,7 @@ from draftwood_train.data.manifest import Manifest
 CARD, RECORD = "card.md", "judged.json"
 TITLE = "## Held-out texts by kind"
 SECTION = re.compile(rf"^{re.escape(TITLE)}\n.*?(?=^#|\Z)", re.M | re.S)
+DATA = re.compile(r"^Data, of digest ([0-9a-f]{12}):", re.M)
 LISTED = re.compile(r"^- (\w+): ([\d.]+(?:e[+-]\d+)?)$", re.M)
 BAR = re.compile(r"(?<!\\)\|")
 
@@ -30,10 +31,13 @@ class Promises:
     Attributes:
         kinds: of held-out texts by kind, and their mean; of the table that ``write`` writes.
         listed: those that training lists, such as ``- guess_1: 0.55``.
+        data: beginning of the digest of the data that it was trained on, from whose held-out texts
+            the listed figures are; empty where the card tells none.
     """
 
     kinds: Mapping[str, KindFigures] = field(default_factory=dict)
     listed: Mapping[str, float] = field(default_factory=dict)
+    data: str = ""
 
     @classmethod
     def of(cls, card: str) -> "Promises":
@@ -45,7 +49,17 @@ class Promises:
         section = SECTION.search(card)
         kinds = rows_of(section[0]) if section else []
         listed = {name: float(value) for name, value in LISTED.findall(card)}
-        return cls({each.kind: each for each in kinds}, listed)
+        data = DATA.search(card)
+        return cls({each.kind: each for each in kinds}, listed, data[1] if data else "")
+
+    def coverage(self, digest: str) -> float | None:
+        """Share of held-out answers' tokens in the draft vocabulary; None for data of another
+        digest.
+
+        Cards without a digest list that of the training's answers, which no others need have.
+        """
+        is_of = bool(self.data) and digest.startswith(self.data)
+        return self.listed.get("coverage") if is_of else None
 
     def share(self, kind: str, depth: int) -> float | None:
         """Share of right drafts at a depth, 1 being the first; None where nothing is promised.

@@ -27,7 +27,7 @@ class TrainingPlan:
 
     Attributes:
         data: tokens of the training texts.
-        coverage: share of the answers' tokens that the draft vocabulary has.
+        coverage: share of their answers' tokens that the draft vocabulary has.
         recomputes: whether the target runs again for its states.
         rate: tokens a second, as a product that was timed lets expect.
         tokens: that will be read; texts are read again where the data have fewer.

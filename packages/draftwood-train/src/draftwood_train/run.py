@@ -195,17 +195,12 @@ class Training:
         )
         return TrainingPlan(
             self.dataset.texts("train").tokens,
-            self.coverage(draft_tokens),
+            self.dataset.coverage(draft_tokens, "train"),
             recomputes,
             rate,
             planned_tokens(settings, rate),
             bytes_on_disk(head, settings),
         )
-
-    def coverage(self, draft_tokens: Int[Tensor, " draft_vocab"]) -> float:
-        """Share of the answers' tokens that a draft vocabulary has."""
-        counts = self.dataset.token_counts()
-        return float(counts[draft_tokens].sum()) / max(float(counts.sum()), 1.0)
 
     def _trainer(
         self,
@@ -354,9 +349,10 @@ class Training:
                 "",
                 "Held-out text, by what the target computed of it:",
                 *(f"- {name}: {value:.4g}" for name, value in outcome.figures.items()),
-                f"- coverage: {self.coverage(tokens):.4g}",
+                f"- coverage: {self.dataset.coverage(tokens, 'held-out'):.4g}",
                 "",
-                "Data: the target's own answers to prompts from",
+                f"Data, of digest {self.manifest.digest[:12]}: the target's own answers to prompts"
+                " from",
                 *(f"- {name}: {_told(facts)}" for name, facts in sources),
             ]
         )

@@ -47,6 +47,13 @@ def test_bad_input_is_one_line(deep: str, tmp_path: Path) -> None:
     assert "too little text" in refused("inspect", deep, "--text", str(short))
     assert "0 to 5" in refused("inspect", deep, "--layers", "2,40")
     assert "no model is named" in refused("inspect", "nonsense")
+    written = "draftwood_train.inspection.documents.written"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(written, lambda *given: pytest.fail("texts are written before a refusal"))
+        told = refused("inspect", deep, "--draft-model", "smollm2-135m-ctc")
+        assert "inspect reads EAGLE heads, not the kind 'ctc'" in told
+        assert "was trained for" in refused("inspect", deep, "--draft-model", "smollm2-135m-eagle")
+    assert "An EAGLE head to measure; none" in " ".join(run("inspect", "--help").stdout.split())
     two = ("--draft-model", "none", "--draft-model", deep)
     assert "give --draft-model once" in refused("inspect", deep, *two)
     address = refused("inspect", "http://localhost:1/v1")

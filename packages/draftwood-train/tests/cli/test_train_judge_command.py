@@ -1,6 +1,7 @@
 """`draftwood train judge`: figures of each kind of held-out text."""
 
 import json
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from shutil import copytree
@@ -9,9 +10,11 @@ import pytest
 
 from command import refused, run
 from data_by_command import SMALL, written
-from draftwood.heads.folder import load
+from draftwood.heads.folder import load, save
+from draftwood.loading.models import load_model
 from draftwood_train.by_kind import MEAN, KindFigures, mean_of
 from draftwood_train.card import Promises
+from draftwood_train.data.dataset import Dataset
 from draftwood_train.data.manifest import Manifest
 
 pytest.importorskip("accelerate", reason="an optional install")
@@ -129,6 +132,57 @@ def test_the_doctor_reads_the_table_that_judging_wrote(folder: Path) -> None:
         promise = rows[f"{kind}, every place / card"]["depth 1"].split(" / ")[1]
         assert promise in ("-", f"{kinds[kind].depth_1:.2f}")
     assert "all, every place / card" in rows
+
+
+def doctored(head: Path, data: Path) -> list[str]:
+    """Findings of the doctor about a head's draft vocabulary."""
+    result = run("train", "doctor", str(head), "--data", str(data), "--json")
+    assert result.exit_code in (0, 1), result.output
+    findings = json.loads(result.stdout)["findings"]
+    return [each["says"] for each in findings if each["fault"] == "vocabulary"]
+
+
+def test_rare_tokens_of_held_out_answers_are_no_damage(
+    folder: Path, deep: str, tmp_path: Path
+) -> None:
+    """The card tells the share of held-out answers' tokens, and the doctor counts the same."""
+    data = folder / "data"
+    products = Manifest.read(data).target.products
+    dataset = Dataset.open(data, load_model(deep, products, "cpu").model)
+    train, held = (dataset.token_counts(split) for split in ("train", "held-out"))
+    tokens = (train / train.sum() >= held / held.sum()).nonzero()[:, 0]
+    gap = dataset.coverage(tokens, "train") - dataset.coverage(tokens, "held-out")
+    assert gap > 0.1
+    trained = load(folder / "head")
+    begun = save(tmp_path / "begun", replace(trained, draft_tokens=tokens.numpy()), "")
+    options = ("--from", str(begun), "--steps", "1", *SMALL[2:])
+    done = run("train", "eagle", str(data), str(tmp_path / "head"), *options)
+    assert done.exit_code == 0, done.output
+    card = (tmp_path / "head" / "card.md").read_text()
+    covered = dataset.coverage(tokens, "held-out")
+    assert Promises.of(card).coverage(dataset.manifest.digest) == float(f"{covered:.4g}")
+    assert doctored(tmp_path / "head", data) == []
+    cut = replace(load(tmp_path / "head"), draft_tokens=tokens[: len(tokens) // 2].numpy())
+    (said,) = doctored(save(tmp_path / "cut", cut, card), data)
+    assert f"its card says {covered:.3f}; copy the head's folder again" in said
+
+
+def test_a_card_of_the_training_answers_promises_nothing_of_others(
+    folder: Path, tmp_path: Path
+) -> None:
+    """As heads have them that were trained before cards told of which data they are."""
+    trained = load(folder / "head")
+    assert doctored(save(tmp_path / "old", trained, "- coverage: 1\n"), folder / "data") == []
+
+
+def test_the_command_of_figures_in_a_card_names_the_model(
+    folder: Path, deep: str, tmp_path: Path
+) -> None:
+    head = copytree(folder / "head", tmp_path / "a head")
+    given = ("train", "judge", str(head), str(folder / "data"), "--most", "1", "--model", deep)
+    assert run(*given, "--card").exit_code == 0
+    told = json.loads((head / "judged.json").read_text())["command"]
+    assert shlex.split(told)[1:] == ["train", "judge", "a head", "data", *given[4:]]
 
 
 def test_what_is_wrong_is_said_in_one_line(folder: Path, target: str) -> None:

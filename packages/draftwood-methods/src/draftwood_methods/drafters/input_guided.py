@@ -17,7 +17,7 @@ class InputGuided(Drafter):
     The inference half of shallow aggressive decoding (Sun et al. 2021, arXiv:2106.04970), for
     answers that repeat a text with few changes. As long as the answer follows the source, the place
     moves along. Where it does not, the answer's newest tokens are looked for in the source, the
-    longest match first, and of equal ones the first that is not behind the place.
+    longest match first, and of equal ones the first from the place on.
 
     Differs from the paper: the source is the prompt, tokens are copied a limited number at a time,
     and there is no shallow decoder.
@@ -72,7 +72,7 @@ class _InputGuidedSession(DraftSession):
         for start in range(len(newest)):
             found = self.ends.get(tuple(newest[start:]), [])
             if found:
-                return next((place for place in found if place > self.place), found[-1])
+                return next((place for place in found if place >= self.place), found[-1])
         return None
 
     def update(self, verified: VerifiedTree) -> None:

@@ -62,20 +62,25 @@ def _output_head(
 
     On the native path the target's head gives the logits, from weights of 8 bits and without a copy
     of them; for 8,000 tokens this takes a fifth of the time of rows in floats. Elsewhere the rows
-    are copied once, scaled as the target's logits are; they would be gathered for each call.
+    and what they add are copied once, scaled as the target's logits are; they would be gathered for
+    each call.
 
     Args:
         dtype: of the rows.
         rows: of an output head of the drafter's own, in the place of the target's.
     """
     head, tokens = target.embeddings_and_head, torch.from_numpy(trained.draft_tokens)
+    bias = None
     if rows is None and not isinstance(target, NativeModel):
         rows = as_tensor(trained.rows_of(target)).to(str(target.device), dtype)
+        if head.weights().head_bias is not None:
+            nothing = np.zeros((1, target.hidden_size), np.float32)
+            bias = as_tensor(head.logits(nothing, tokens, normed=True))[0].to(rows)
 
     def logits(states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows draft_vocab"]:
         """Logits after states that went through the drafter's norm."""
         if rows is None:
             return as_tensor(head.logits(states, tokens, normed=True))
-        return functional.linear(states, rows).float()
+        return functional.linear(states, rows, bias).float()
 
     return logits

@@ -34,6 +34,7 @@ from draftwood_torch.hook.caller import arguments_of_generate, give_back_the_tok
 from draftwood_torch.hook.drafted import decode_drafted
 from draftwood_torch.hook.options import refuse, why_without_drafts, why_without_trees
 from draftwood_torch.hook.probe import takes_batches
+from draftwood_torch.hook.processors import require_stateless
 from draftwood_torch.hook.stepwise import decode_stepwise
 from draftwood_torch.models.pool import CachePool
 from draftwood_torch.models.transformers import TransformersModel
@@ -64,23 +65,31 @@ def custom_generate(
             ``heads.folder.load`` gave.
         report: called with the call's ``Stats`` at its end.
         streamer: gets the prompt, then tokens as they are accepted; the same as ``streamer`` of
-            ``generate``.
+            ``generate``, which then takes none.
         stateless: classes of logits processors of your own that keep nothing between calls and read
             of every row nothing but its tokens and scores. Calls with others run without drafts.
         drafter: a trained head; ``draft_model`` takes it now.
 
     Raises:
-        TypeError: for what can be no draft model, and for the name of one that is no head.
-        ValueError: for a head that is not whole; by the returned function, for options of
-            ``generate`` that make no sense here.
+        TypeError: for what can be no draft model, for the name of one that is no head, for a report
+            that cannot be called, and for what is no list of classes.
+        ValueError: for an unknown method, one that lacks a draft model or uses none of what is
+            given, a head that is not whole, and processors that keep something between calls; by
+            the returned function, for options of ``generate`` that make no sense here.
     """
+    if report is not None and not callable(report):
+        raise TypeError(f"report must be a function of the call's Stats, got {report!r:.80}")
+    trusted = require_stateless(stateless)
+
     drafts = Drafts.of(draft_model, drafter)
     wanted = "a model of Transformers, or a trained head or its name"
     require_kind("draft_model", drafts.model, torch.nn.Module, wanted)
     head = folder.load(drafts.head) if isinstance(drafts.head, str) else drafts.head
     usual = drafts.method if drafts.head is None else drafts.drafter  # no target is native here
     chosen = method or (usual if drafts.given else "lookup")
-    return Hook(chosen, drafts.model, report, streamer, tuple(stateless), head)
+    methods.require([chosen], drafts.given)
+    drafts.require_for([] if isinstance(chosen, Method) else [methods.spec(chosen)])
+    return Hook(chosen, drafts.model, report, streamer, trusted, head)
 
 
 _OWN = ("_used", "_starting")
@@ -144,9 +153,14 @@ class Hook:
             generation_config,
             {**asked, "synced_gpus": synced_gpus or asked.get("synced_gpus")},
         )
+        streamer = asked.get("streamer")
+        if None not in (streamer, self.streamer) and streamer is not self.streamer:
+            raise ValueError(
+                "generate and custom_generate were given a streamer each; give one streamer, to"
+                " either of them"
+            )
         reason = why_without_trees(model)
         started = self._start(model) if reason is None else None
-        streamer = asked.get("streamer")
         # otherwise generate has given it the prompt
         if streamer is None and self.streamer is not None:
             streamer = self.streamer

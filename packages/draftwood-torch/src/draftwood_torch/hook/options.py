@@ -15,7 +15,7 @@ from draftwood.models.cached import same_beyond_context
 from draftwood.sampling_params import OPTIONS as OF_TEXTS
 from draftwood_torch.hook.call import Call
 from draftwood_torch.hook.prefill import plain_cache
-from draftwood_torch.hook.processors import strangers
+from draftwood_torch.hook.processors import strangers, why_stateful
 from draftwood_torch.models.support import holds_no_weights, layer_windows
 from draftwood_torch.models.transformers import TransformersModel
 
@@ -223,6 +223,8 @@ def why_without_drafts(
 ) -> str | None:
     """Reason why this call must go token by token; None if drafts change nothing."""
     config = call.config
+    if reason := why_stateful(call.processors):
+        return reason
     unknown = strangers(call.processors, stateless)
     if unknown:
         return (
@@ -248,12 +250,9 @@ def _odd_inputs(call: Call) -> str | None:
     ]
     if others:
         return f"the model reads {', '.join(others)} beside tokens"
-    if (
-        cache is None
-        or not inputs.get("use_cache", True)
-        or not plain_cache(cache)
-        or cache.offloading
-    ):
+    if not inputs.get("use_cache", True):
+        return "use_cache=False keeps no cache, which drafts need"
+    if cache is None or not plain_cache(cache) or cache.offloading:
         return "its cache is not a plain DynamicCache"
     if _replaced(call.model):
         return "prompt tuning runs more than the tokens given"

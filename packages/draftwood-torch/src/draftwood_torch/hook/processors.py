@@ -1,7 +1,7 @@
 """Logits processors for rows that are at different places of their texts."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,42 @@ BY_PLACE = frozenset(
         of.PrefixConstrainedLogitsProcessor,
     )
 )
+
+
+# These keep something between calls.
+STATEFUL: Mapping[type, str] = {
+    of.UnbatchedClassifierFreeGuidanceLogitsProcessor: "guidance_scale keeps a second cache",
+    of.SynthIDTextWatermarkLogitsProcessor: "SynthID's watermark keeps what it has marked",
+}
+
+
+def why_stateful(processors: LogitsProcessorList) -> str | None:
+    """Reason why processors of Transformers need every token in turn; None if none does."""
+    found = (STATEFUL.get(type(each)) for each in processors)
+    reason = next((each for each in found if each), None)
+    return None if reason is None else f"{reason} between tokens"
+
+
+def require_stateless(trusted: Sequence[type]) -> tuple[type, ...]:
+    """Classes of processors that are said to keep nothing between calls.
+
+    Raises:
+        TypeError: for what is no list of classes.
+        ValueError: for a class that is known to keep something.
+    """
+    classes = tuple(trusted) if isinstance(trusted, Iterable) else None
+    if classes is None or not all(isinstance(each, type) for each in classes):
+        raise TypeError(
+            "stateless must be a list of classes of logits processors, such as [MyProcessor], got"
+            f" {trusted!r:.80}"
+        )
+    for each in classes:
+        if each in STATEFUL:
+            raise ValueError(
+                f"{each.__name__} cannot be stateless: {STATEFUL[each]} between tokens; leave it"
+                " out of stateless"
+            )
+    return classes
 
 
 def strangers(processors: LogitsProcessorList, trusted: Sequence[type]) -> list[str]:

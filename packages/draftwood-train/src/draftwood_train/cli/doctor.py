@@ -11,6 +11,7 @@ from draftwood.cli.terminal import output
 
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
+    from draftwood_train.data.dataset import Dataset
     from draftwood_train.doctor.examination import Examination
     from draftwood_train.doctor.texts import HeldText
 
@@ -41,6 +42,7 @@ def doctor(head: Path, data: Path | None, model: str | None, texts: int, as_json
     import draftwood
     from draftwood.heads import folder as folders
     from draftwood_train.card import Promises
+    from draftwood_train.data.dataset import Dataset
     from draftwood_train.data.manifest import Manifest
     from draftwood_train.doctor.examination import examine
     from draftwood_train.doctor.head import head_of
@@ -52,21 +54,25 @@ def doctor(head: Path, data: Path | None, model: str | None, texts: int, as_json
     place = None if data is None else "cpu"  # where training reads its data
     lm = draftwood.load(name, method="plain", dtype=products, device=place)
     target = target_weights(lm.model, name, trained.draft_tokens)
-    held_out = _texts(data, lm, reads, texts)
-    examined = examine(trained, lm, held_out, target, promises)
+    dataset = None if data is None else Dataset.open(data, lm.model)
+    held_out, coverage = _texts(dataset, lm, reads, texts), None
+    promised = None if dataset is None else promises.coverage(dataset.manifest.digest)
+    if dataset is not None and promised is not None:
+        coverage = dataset.coverage(target.draft_tokens, "held-out"), promised
+    examined = examine(trained, lm, held_out, target, promises, coverage)
     (_tell_json if as_json else _tell)(examined)
     if not examined.is_sound:
         raise SystemExit(1)
 
 
 def _texts(
-    data: Path | None, lm: "LanguageModel", reads: tuple[int, ...], most: int
+    dataset: "Dataset | None", lm: "LanguageModel", reads: tuple[int, ...], most: int
 ) -> "list[HeldText]":
     from draftwood_train.doctor.texts import of_data, of_target
 
-    if data is None:
+    if dataset is None:
         return of_target(lm, reads, most)
-    return of_data(data, lm, most)
+    return of_data(dataset, most)
 
 
 def _tell_json(examined: "Examination") -> None:

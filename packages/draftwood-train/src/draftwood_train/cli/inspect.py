@@ -84,6 +84,7 @@ def inspect(
     """
     from itertools import chain
 
+    from draftwood_train.inspection.acceptance import eagle_head
     from draftwood_train.inspection.documents import BATCH, LONGEST, cut, written
     from draftwood_train.inspection.report import inspected, layers_of
 
@@ -95,9 +96,9 @@ def inspect(
         )
     if len(names.draft_model) > 1:
         raise ValueError("inspect measures one EAGLE head; give --draft-model once")
-    head = next(iter(names.draft_model), None)
     lm = options.load(replace(names, draft_model=()), "plain", measure=False)
     reads = layers_of(lm.model, model, layers)
+    head = eagle_head(lm, next(iter(names.draft_model), None))
     with progress() as shown:
 
         def bar(phase: str, total: int) -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """`draftwood train judge`: a head on held-out texts, kind by kind."""
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -58,8 +59,9 @@ def judge(
     if card:
         from draftwood_train.card import write
 
-        command = f"draftwood train judge {Path(head).name} {data.name} --most {most}"
-        write(head, data, found, command, model)
+        words = ["draftwood", "train", "judge", Path(head).name, data.name, "--most", str(most)]
+        words += [] if model is None else ["--model", model]
+        write(head, data, found, shlex.join(words), model)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
         return

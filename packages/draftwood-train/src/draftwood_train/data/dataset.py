@@ -81,15 +81,20 @@ class Dataset:
         ]
         return Texts(found, self.layers, self.model)
 
-    def token_counts(self) -> Int[Tensor, " vocab"]:
-        """Count each token in the answers of the training split."""
+    def token_counts(self, split: Split = "train") -> Int[Tensor, " vocab"]:
+        """Count each token in the answers of a split."""
         counts = torch.zeros(self.manifest.target.vocab_size, dtype=torch.int64)
         for shard in self.shards:
             tokens, answers = shard.array("tokens"), shard.array("answers")
-            for text in np.flatnonzero(~shard.held_out).tolist():
+            for text in np.flatnonzero(shard.held_out == (split == "held-out")).tolist():
                 answer = tokens[shard.places(text)][answers[text] :]
                 counts += torch.from_numpy(np.bincount(answer, minlength=len(counts)))
         return counts
+
+    def coverage(self, draft_tokens: Int[Tensor, " draft_vocab"], split: Split) -> float:
+        """Share of the tokens of a split's answers that a draft vocabulary has."""
+        counts = self.token_counts(split)
+        return float(counts[draft_tokens].sum()) / max(float(counts.sum()), 1.0)
 
     def draft_vocabulary(self, size: int) -> Int[Tensor, " draft_vocab"]:
         """The most frequent tokens of the target's own answers, ids ascending.

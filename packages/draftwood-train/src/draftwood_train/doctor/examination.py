@@ -44,6 +44,7 @@ def examine(
     texts: Sequence[HeldText],
     target: TargetWeights,
     promises: Promises,
+    coverage: tuple[float, float] | None = None,
 ) -> Examination:
     """Compare training with decoding from the prompt to the draft.
 
@@ -51,6 +52,7 @@ def examine(
         texts: held out, with states in training's arithmetic.
         target: embedding and output head, for the draft vocabulary of the head.
         promises: of the head's card.
+        coverage: of the draft vocabulary, as ``head.vocabulary`` takes it.
 
     Raises:
         ValueError: for a head of another kind than EAGLE's.
@@ -69,7 +71,7 @@ def examine(
         states.states(lm.model, texts),
         wandered(both),
         heads.layers(head, texts, lm.model, target),
-        heads.vocabulary(texts, target, promises.listed),
+        heads.vocabulary(texts, target, coverage),
         heads.labels(head, texts, columns, target) if reads_them else None,
         drafts(both),
     ]

@@ -1,6 +1,6 @@
 """Examine a head in training's arithmetic: its labels, its layers, its vocabulary."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -24,6 +24,12 @@ from draftwood_train.recipes.eagle import EagleRecipe
 CLEARLY = 0.1
 """Share of places by which another reading must be better to be called the right one."""
 
+EQUAL = 1e-3
+"""Largest difference of shares that are the same but for the digits of a card."""
+
+LEAST = 0.4
+"""Share of any answers' tokens without which a draft vocabulary is of no use for them."""
+
 FEWEST = 20
 """Places without which nothing is said of a head."""
 
@@ -31,15 +37,18 @@ SEARCHED = 4
 """Texts on which other layers are tried."""
 
 
-def head_of(trained: TrainedHead) -> EagleHead:
+def head_of(trained: TrainedHead, asker: str = "the doctor") -> EagleHead:
     """The network of an EAGLE head.
+
+    Args:
+        asker: what reads it, for the error.
 
     Raises:
         ValueError: for a head of another kind.
     """
     if trained.config.kind != "eagle":
         raise ValueError(
-            f"the doctor reads EAGLE heads, not the kind {trained.config.kind!r}; see 'draftwood"
+            f"{asker} reads EAGLE heads, not the kind {trained.config.kind!r}; see 'draftwood"
             " compare' for others"
         )
     return trained.network
@@ -125,17 +134,28 @@ def labels(
 
 
 def vocabulary(
-    texts: Sequence[HeldText], target: TargetWeights, promised: Mapping[str, float]
+    texts: Sequence[HeldText], target: TargetWeights, coverage: tuple[float, float] | None
 ) -> Difference | None:
-    """Find a draft vocabulary that covers less of the answers than the one in training."""
+    """Find a draft vocabulary that has less of the answers than its card says, or few of any.
+
+    Args:
+        coverage: of all held-out answers of the data it was trained on, now and by its card; None
+            for other texts, of which no card tells.
+    """
+    if coverage is not None and coverage[0] < coverage[1] - EQUAL:
+        found, promised = coverage
+        says = (
+            f"the draft vocabulary has {found:.3f} of the held-out answers' tokens, its card says"
+            f" {promised:.3f}; copy the head's folder again"
+        )
+        return Difference("vocabulary", says)
     answers = torch.cat([text.stored.tokens[text.stored.answer :] for text in texts]).long()
     covered = float((target.draft_index[answers] >= 0).float().mean())
-    wanted = promised.get("coverage", 0.5)
-    if len(answers) < FEWEST or covered >= wanted - CLEARLY:
+    if coverage is not None or len(answers) < FEWEST or covered >= LEAST:
         return None
     says = (
-        f"the draft vocabulary has {covered:.2f} of the answers' tokens, in training it had"
-        f" {wanted:.2f}; copy the head's folder again"
+        f"the draft vocabulary has {covered:.2f} of these answers' tokens; import the head again,"
+        " or train one on such texts"
     )
     return Difference("vocabulary", says)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -36,16 +35,15 @@ class HeldText:
     layers: tuple[int, ...]
 
 
-def of_data(folder: Path, lm: LanguageModel, most: int) -> list[HeldText]:
+def of_data(dataset: Dataset, most: int) -> list[HeldText]:
     """Held-out texts of a data set, greedy ones first.
 
     Raises:
-        ValueError: where it holds none, and as ``Dataset.open``.
+        ValueError: where it holds none.
     """
-    dataset = Dataset.open(folder, lm.model)
     texts = dataset.texts("held-out")
     if not len(texts):
-        raise ValueError(f"the data in {folder} hold out no texts; make more of them")
+        raise ValueError("these data hold out no texts; make more of them")
     found = [pair for shard in dataset.shards for pair in _held_out(shard)]
     order = sorted(range(len(texts)), key=lambda number: not found[number][1])[:most]
     every = read_texts(texts, order)

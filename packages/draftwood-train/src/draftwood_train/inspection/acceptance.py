@@ -105,7 +105,7 @@ def eagle_head(lm: LanguageModel, given: str | None) -> tuple[str, TrainedHead] 
         return None
     if given is not None:
         trained = folders.load(given)
-        head_of(trained)
+        head_of(trained, "inspect")
         trained.target.require_model(lm.model, lm.name)
         return given, trained
     for name in folders.shipped():

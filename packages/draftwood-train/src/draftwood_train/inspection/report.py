@@ -7,17 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from draftwood.heads.trained import TrainedHead
 from draftwood.models.requirements import require_ability
 from draftwood.text.language_model import LanguageModel
 from draftwood_torch.tensors import as_tensor
 from draftwood_train.data.states import default_layers
-from draftwood_train.inspection.acceptance import (
-    Acceptance,
-    eagle_head,
-    expected,
-    laws,
-    measured,
-)
+from draftwood_train.inspection.acceptance import Acceptance, expected, laws, measured
 from draftwood_train.inspection.documents import Document, parts
 from draftwood_train.inspection.probe import Classes, Probe
 from draftwood_train.inspection.readings import read, token_table, untrained
@@ -82,17 +77,19 @@ def inspected(
     documents: Sequence[Document],
     layers: Sequence[int],
     seed: int,
-    head: str | None,
+    drafter: tuple[str, TrainedHead] | None,
     temperature: float,
     bar: Bar,
 ) -> Inspection:
     """Train probes on documents, and tell what they find.
 
+    Args:
+        drafter: name and head that is measured in decoding; None measures none.
+
     Raises:
-        ValueError: for too little text, and for a head of another model.
+        ValueError: for too little text.
     """
     split = parts(documents, seed)
-    drafter = eagle_head(lm, head)
     made = _rows(lm, split, layers, seed, bar)
     weights = as_tensor(lm.model.embeddings_and_head.weights().head).float().cpu()
     classes = Classes.of(made.readings[0].ahead[:, AHEAD[0] - 1], weights)

@@ -75,6 +75,11 @@ def _whole(trained: TrainedHead, target: Model) -> dict[str, Tensor]:
     own, tokens = target.embeddings_and_head.weights(), as_tensor(trained.draft_tokens)
     weights = {name: as_tensor(each) for name, each in trained.weights.items()}
     if HEAD not in weights:
+        if own.head_bias is not None:
+            raise ValueError(
+                "speculators knows no output heads with a bias, as this target's, which the head"
+                " shares; export a head with an output head of its own"
+            )
         weights[HEAD] = as_tensor(trained.rows_of(target))
     weights[EMBEDDING] = as_tensor(own.embedding)
     weights = {name: each.detach().cpu().bfloat16() for name, each in weights.items()}

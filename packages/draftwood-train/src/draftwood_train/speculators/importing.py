@@ -49,7 +49,9 @@ def read(folder: Path, target: Model, name: str) -> TrainedHead:
             f"{folder} drafts {len(tokens)} tokens, but {HEAD} has {len(weights[HEAD])} rows; copy"
             " the whole folder again"
         )
-    if _same(weights[HEAD], as_tensor(scaled_rows(target, tokens.numpy()))):
+    # nothing is added to the logits of a head in these layouts
+    adds_bias = target.embeddings_and_head.weights().head_bias is not None
+    if not adds_bias and _same(weights[HEAD], as_tensor(scaled_rows(target, tokens.numpy()))):
         weights.pop(HEAD)
     config = _config(folder, says, weights, target.layers)
     if config.sizes.hidden != target.hidden_size:

@@ -156,8 +156,10 @@ def _together(
         asked: the prompt, the text of its file, and what the model is told before it.
     """
     spare = {options.option_of(need) for need in names.given - method.needs}
-    spare |= {name for name, given in {**own, "--tp": names.tp > 1}.items() if given}
+    spare |= {name for name, given in own.items() if given}
     method.require(not decoding["exact"], names.given, spare)
+    if names.tp > 1:
+        raise ValueError(f"method {method.name!r} runs in one process; leave --tp out")
     names.require()
     params = sampling_params(None, decoding)
     prompt, file, system = asked

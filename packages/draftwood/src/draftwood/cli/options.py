@@ -197,8 +197,9 @@ def drafting_options(command: Command) -> Command:
 
 
 def head_options(command: Command) -> Command:
-    """The same for a command whose argument is the model, and that copies from no texts."""
-    return _names_options(command, "model", "datastore")
+    """The same for a command whose argument is the model, and that measures one EAGLE head."""
+    told = "An EAGLE head to measure; none measures none.  [default: the one that comes with MODEL]"
+    return _names_options(command, "model", "datastore", draft_model=told)
 
 
 def weights_options(command: Command) -> Command:
@@ -206,8 +207,8 @@ def weights_options(command: Command) -> Command:
     return _names_options(command, "draft_model", "datastore")
 
 
-def _names_options(command: Command, *left_out: str) -> Command:
-    """An option for each field of ``ModelNames`` that says what it is."""
+def _names_options(command: Command, *left_out: str, **helps: str) -> Command:
+    """An option for each field of ``ModelNames`` that says what it is, or as ``helps`` tells."""
 
     @wraps(command)
     def run(*given: Any, drafter: str | None = None, **options: Any) -> Any:
@@ -225,6 +226,7 @@ def _names_options(command: Command, *left_out: str) -> Command:
         if each.metadata and each.name not in left_out:
             flag = f"--{each.name.replace('_', '-')}"
             more: dict[str, Any] = {**each.metadata}
+            more["help"] = helps.get(each.name, more["help"])
             more["shell_complete"] = completers.OF_NAMES.get(each.name)
             found = click.option(flag, default=each.default, **more)(found)
     return found
