@@ -134,7 +134,7 @@ class ReplicaSet:
             api_keys=settings.api_keys or (self.key,),
             served_names=settings.names,
             replicas=count,
-            replicas_per_node=min(count, int(cpus) // self.needs["CPU"]),
+            replicas_per_node=max(1, min(count, int(cpus) // self.needs["CPU"])),
         )
 
     def start(self) -> None:
