@@ -110,6 +110,9 @@ def test_both_are_listed_with_promises_and_sources() -> None:
 def test_nothing_of_it_is_there_where_it_is_not_installed(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("draftwood.methods.answers"), "entry_points", lambda _: ())
+    for module in ("answers", "listings"):
+        monkeypatch.setattr(
+            import_module(f"draftwood.methods.{module}"), "entry_points", lambda _: ()
+        )
     told = refused("generate", "hello", "--model", target, *SUPERPOSED)
     assert "there is no method 'superposed'" in told

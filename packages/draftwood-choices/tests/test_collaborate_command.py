@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -77,9 +78,10 @@ class Scripted(BaseHTTPRequestHandler):
     """A server whose completions break off, or fail."""
 
     behaviour: Callable[["Scripted"], None]
+    listed: tuple[int, object] = (200, {"data": [{"id": "some"}]})
 
     def do_GET(self) -> None:
-        self._answer(200, {"data": [{"id": "some"}]})
+        self._answer(*self.listed)
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -94,6 +96,19 @@ class Scripted(BaseHTTPRequestHandler):
 
     def log_message(self, *said: object) -> None:
         pass
+
+
+@contextmanager
+def scripted(behaviour: Callable[[Scripted], None], **more: object) -> Iterator[str]:
+    """Address of a server that behaves so."""
+    handler = type("Handler", (Scripted,), {"behaviour": staticmethod(behaviour), **more})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def fails(handler: Scripted) -> None:
@@ -128,46 +143,68 @@ def fails_in_lines(handler: Scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said", "kept"),
+    ("behaviour", "said"),
     [
-        (fails, "status 500, no memory", 0),
-        (fails_in_lines, "status 500, no memory", 0),
-        (breaks_off, "stopped half-way", 2),
-        (babbles, "Expecting value", 0),
-        (sends(b"null"), "it sent what is no completion", 2),
-        (sends(b"[1]"), "it sent what is no completion", 2),
-        (sends(b'{"choices": null}'), "stopped half-way", 2),
-        (sends(b'{"choices": [3]}'), "it sent what is no completion", 2),
-        (sends(b'{"error": {"message": "too\\nmany"}}'), ": too many", 2),
+        (breaks_off, "stopped half-way"),
+        (sends(b"null"), "it sent what is no completion"),
+        (sends(b"[1]"), "it sent what is no completion"),
+        (sends(b'{"choices": null}'), "stopped half-way"),
+        (sends(b'{"choices": [3]}'), "it sent what is no completion"),
+        (sends(b'{"error": {"message": "too\\nmany"}}'), ": too many"),
     ],
 )
-def test_where_an_address_fails_the_follower_goes_on(
-    behaviour: Callable[[Scripted], None], said: str, kept: int, draft: str
+def test_where_an_address_fails_half_way_the_follower_goes_on(
+    behaviour: Callable[[Scripted], None], said: str, draft: str
 ) -> None:
-    handler = type("Handler", (Scripted,), {"behaviour": staticmethod(behaviour)})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        address = f"http://127.0.0.1:{server.server_port}"
+    with scripted(behaviour) as address:
         found = told("--leader", address, "--model", draft, "--rule", "foreal,n=8")
         lines = run(
             *("collaborate", PROMPT, *SHORT, "--leader", address, "--model", draft)
         ).stderr.splitlines()
-    finally:
-        server.shutdown()
-        server.server_close()
     assert said in found["lost"][LEADER]
-    assert found["writers"][LEADER]["tokens"] == kept
+    assert found["writers"][LEADER]["tokens"] == 2
     assert sum(each["tokens"] for each in found["writers"].values()) == 30
-    assert found["text"].startswith("hello" if kept else "")
     small = draftwood.load(draft)
-    begun = PROMPT + ("hello" if kept else "")
-    rest = small.generate(begun, max_new_tokens=30 - kept, raw=True).text
-    assert found["text"] == ("hello" if kept else "") + rest
+    rest = small.generate(PROMPT + "hello", max_new_tokens=28, raw=True).text
+    assert found["text"] == "hello" + rest
     assert [line for line in lines if "lost" in line] == [lines[-1]]
     assert lines[-1].startswith("the leader was lost: ")
     assert lines[-1].endswith("; the follower went on")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        (fails, "status 500, no memory"),
+        (fails_in_lines, "status 500, no memory"),
+        (babbles, "Expecting value"),
+    ],
+)
+def test_a_leader_that_never_wrote_a_token_is_an_error(
+    behaviour: Callable[[Scripted], None], said: str, draft: str
+) -> None:
+    with scripted(behaviour) as address:
+        line = refused("collaborate", PROMPT, *SHORT, "--leader", address, "--model", draft)
+    assert f"the leader is lost before its first token: {address}: {said}" in line
+
+
+def test_a_leader_s_name_must_be_one_that_the_server_lists() -> None:
+    def model(name: str | None, status: int, listed: object) -> str:
+        with scripted(fails, listed=(status, listed)) as address:
+            return RemoteWriter(address, "x", SamplingParams(), name).model
+
+    two = {"data": [{"id": "some"}, {"id": "tagged:latest"}]}
+    assert model(None, 200, two) == "some"
+    for name in ("some", "tagged:latest", "tagged"):
+        assert model(name, 200, two) == name
+    with pytest.raises(ValueError, match=r"no model 'other' at .* lists: some, tagged:latest$"):
+        model("other", 200, two)
+    for status, listed in ((404, {}), (200, {"data": []}), (200, [1]), (200, {"data": None})):
+        assert model("other", status, listed) == "other"
+        with pytest.raises(ValueError, match="no model answers at"):
+            model(None, status, listed)
+    with pytest.raises(ValueError, match=r"no model answers at http://127\.0\.0\.1:1 "):
+        RemoteWriter("http://127.0.0.1:1", "x", SamplingParams(), "some")
 
 
 def test_signs_of_life_alone_are_silence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,16 +216,10 @@ def test_signs_of_life_alone_are_silence(monkeypatch: pytest.MonkeyPatch) -> Non
             handler.wfile.write(b": ping\n\n")
             time.sleep(0.02)
 
-    handler = type("Handler", (Scripted,), {"behaviour": staticmethod(pings)})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        writer = RemoteWriter(f"http://127.0.0.1:{server.server_port}", "x", SamplingParams())
+    with scripted(pings) as place:
+        writer = RemoteWriter(place, "x", SamplingParams())
         with pytest.raises(WriterLostError, match="signs of life"):
             list(writer.write([], 8, 1, False))
-    finally:
-        server.shutdown()
-        server.server_close()
     assert writer.cost.seconds < 1.5
 
 
@@ -201,17 +232,9 @@ def test_an_end_token_behind_an_address_ends_the_text() -> None:
         chunk = {"choices": [{"text": "hello", "finish_reason": "stop"}], "usage": usage}
         handler.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\ndata: [DONE]\n\n")
 
-    handler = type("Handler", (Scripted,), {"behaviour": staticmethod(ends)})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        writer = RemoteWriter(
-            f"http://127.0.0.1:{server.server_port}/v1/", "x", SamplingParams(), key="k"
-        )
+    with scripted(ends) as place:
+        writer = RemoteWriter(f"{place}/v1/", "x", SamplingParams(), key="k")
         (token,) = writer.write([], 8, 1, False)
-    finally:
-        server.shutdown()
-        server.server_close()
     assert (token.text, token.count, token.is_end) == ("hello", 3, True)
     assert writer.cost.prompt == 5
 

@@ -27,7 +27,7 @@ _TEXTS = "Texts that auto and suffix copy from too, of 'draftwood datastore buil
 _DRAFTS = (
     "A smaller model of the same vocabulary that drafts, or a trained head, from which the method"
     " follows; none leaves out the head that auto takes by itself. Repeatable where several methods"
-    " run: one of each kind."
+    " run: at most one language model and one trained head."
 )
 
 
@@ -51,7 +51,7 @@ class ModelNames:
         tp: processes that hold the model in parts.
 
     Raises:
-        ValueError: for two draft models of one kind.
+        ValueError: for two language models or two trained heads that draft.
     """
 
     model: str = _named(_MODELS, names.DEFAULT_MODEL, show_default=True)

@@ -116,6 +116,8 @@ def test_bad_input(target, draft):
     assert "did you mean lookup" in refused(
         "compare", "hi", "--methods", "plain,lokup", *options(target)
     )
+    told = refused("compare", "hi", "--methods", "plain,freedave", *options(target))
+    assert "--method freedave,d=4' runs it alone" in told
     assert "--draft-model" in refused(
         "compare", "hi", "--methods", "lookup,rsd-s", *options(target)
     )

@@ -123,7 +123,10 @@ def test_the_context_limits_prompt_and_answer(target: str) -> None:
     assert whole["text"].startswith(made["text"])
     most = json.loads(run(*given, "--context", "1000", "--max-new-tokens", "300").stdout)
     assert len(most["token_ids"]) == 256 - len("hello") + 1  # the model's own is never passed
-    assert "the model's context is 5" in refused(*given, "--context", "5")
+    told = refused(*given, "--context", "5")
+    assert "has 5 tokens, and the option context keeps prompt and answer to 5; raise it ab" in told
+    long = ("generate", "a" * 300, "--model", target, "--raw", "--context", "9")
+    assert "the model's context is 256; shorten the prompt" in refused(*long)
     assert "not in the range" in refused(*given, "--context", "1")
 
 
@@ -131,7 +134,7 @@ def test_a_chat_knows_its_context(target: str) -> None:
     options = ("chat", "--model", target, "--context", "40", "--max-new-tokens", "60")
     said = run(*options, given=f"{'a' * 60}\nhello\n").stderr
     assert "the model reads at most 40; /clear" in said
-    assert "the model's context of 40 tokens is full" in said
+    assert "the context of 40 tokens is full" in said
 
 
 def test_compare_takes_a_context_and_threads(target: str) -> None:

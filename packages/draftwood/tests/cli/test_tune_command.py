@@ -12,9 +12,10 @@ from command import hear_ctrl_c, refused, run, with_library
 from draftwood import methods
 from draftwood.cli import costs
 from draftwood.cli.curve_view import HEIGHT, WIDTH, draw_curve
-from draftwood.costs import calibration, disturbance
+from draftwood.costs import calibration, curve, disturbance, peaks
 from draftwood.costs.curve import FULL, Curve
 from draftwood.costs.following import Following
+from draftwood.loading import names
 from draftwood.native import library
 from draftwood.stats import Step
 from draftwood.storage import weights
@@ -201,6 +202,16 @@ def test_bad_input(target, draft):
     assert "--seconds" in refused("tune", "--seconds", "0")
 
 
+def test_a_model_that_fills_masks_is_refused_before_it_is_measured(
+    target, own_home, monkeypatch
+) -> None:
+    monkeypatch.setattr(names, "other_way", lambda folder: ("it fills masks; name a rule", "rule"))
+    monkeypatch.setattr(curve, "measure", None)
+    told = refused("tune", "--model", target, "--method", "plain")
+    assert "does not write token by token: it fills masks; name a rule" in told
+    assert not list(own_home.rglob("*.json"))
+
+
 def test_a_short_context(forgetful):
     found = tuned("--model", forgetful, "--method", "recycling")
     assert found["methods"]["recycling"]["block_efficiency"] >= 1
@@ -245,16 +256,25 @@ def test_phases_are_shown_thread_by_thread_and_nothing_is_stored(target, own_hom
         assert 0 <= min(map(min, threads)) < first
     shown = run("tune", "--model", target, "--phases").stdout
     assert f"Where the time of a forward pass goes (ms): {target}" in shown
-    table, _, peaks = shown.partition("Products reach, of ")
+    table, _, shares = shown.partition("Products reach, of ")
     assert [line.split()[0] for line in table.splitlines()[3:]] == ["1", "8"]
-    assert "GB/s of memory" in peaks
-    assert [line.split()[:2] for line in peaks.splitlines()[1:]] == [
+    assert "GB/s of memory" in shares
+    assert [line.split()[:2] for line in shares.splitlines()[1:]] == [
         ["1", "node:"],
         ["8", "nodes:"],
     ]
     assert found["peaks"]["bytes_per_second"] > 1e8
     assert set(found["shares_by_nodes"]["8"]) == {"memory", "products"}
     assert not list(own_home.glob("curves/*.json"))
+
+
+@pytest.mark.parametrize(("rate", "is_told"), [(1.0, True), (1e18, False)])
+def test_more_than_memory_gives_is_told_with_its_reason(
+    rate: float, is_told: bool, target, monkeypatch
+) -> None:
+    monkeypatch.setattr(peaks, "measure_peaks", lambda: peaks.Peaks(rate, 0.0, ""))
+    told = run("tune", "--model", target, "--phases", "1").stdout
+    assert ("of memory; weights that lie in the CPU's caches come faster" in told) is is_told
 
 
 def test_phases_refuse_what_they_do_not_measure(target):

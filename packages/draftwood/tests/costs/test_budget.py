@@ -2,11 +2,18 @@
 tree.
 """
 
+import math
 import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from draftwood.costs.budget import SHARED_MARGIN, Budget, default_cost
+from draftwood.costs.calibration import Calibration
 from draftwood.costs.curve import LENGTH, Curve
 
 
@@ -79,12 +86,52 @@ def test_no_guess_below_the_least_estimate_can_pay(curve) -> None:
     [
         ({"max_draft_tokens": -1}, "negative"),
         ({"per_draft_token": -1.0}, "negative"),
-        ({"seconds": lambda nodes: 0.0}, "more than 0"),
+        ({"per_step": math.nan}, "per_step must be finite"),
+        ({"per_context_token": math.nan}, "per_context_token must be finite"),
     ],
 )
 def test_impossible_budgets(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Budget(**options)
+
+
+NO_CURVES = [
+    (lambda nodes: math.nan, ValueError, "curve must give finite seconds above 0.*got nan for 1$"),
+    (lambda nodes: 0.01 if nodes < 8 else math.nan, ValueError, "curve.*got nan for 8$"),
+    (lambda nodes: 0.01 if nodes < 20 else math.inf, ValueError, "curve.*got inf for 20$"),
+    (lambda nodes: 0.0, ValueError, "curve.*got 0.0 for 1$"),
+    (lambda nodes: -1, ValueError, "curve.*got -1.0 for 1$"),
+    (lambda nodes: None, TypeError, "curve must give a number of seconds, got None for 1 nodes"),
+    (lambda nodes: "0.1", TypeError, "curve must give a number of seconds, got '0.1' for 1 nodes"),
+]
+
+
+@pytest.mark.parametrize(("curve", "error", "message"), NO_CURVES)
+def test_a_curve_that_gives_no_times_is_refused_by_its_name_and_size(
+    curve: Callable[[int], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Budget(curve)
+    with pytest.raises(error, match=message):
+        Calibration(cast(Any, None), curve=curve)
+
+
+def test_a_user_s_curve_never_falls() -> None:
+    with pytest.raises(ValueError, match="curve must never fall, got 0.5 seconds for 2 nodes"):
+        Calibration(cast(Any, None), curve=lambda nodes: 1 / nodes)
+    # one that learns may while it changes
+    assert Budget(lambda nodes: 1 / nodes, per_draft_token=0.0).costs[1] == 0.5
+
+
+def test_sizes_that_are_asked_for_beside_other_texts_are_checked_too() -> None:
+    budget = Budget(lambda nodes: 0.01 if nodes < 40 else math.nan)
+    with pytest.raises(ValueError, match="curve must give finite seconds"):
+        budget.beside(20)
+
+
+@pytest.mark.parametrize("kind", [int, float, np.float32, np.float64, np.array])
+def test_numbers_of_any_kind_are_times(kind: Callable[[int], Any]) -> None:
+    assert Budget(kind, per_draft_token=0.0, max_draft_tokens=3).costs == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_gain_counts_what_drafting_takes() -> None:
@@ -136,3 +183,32 @@ def test_the_price_of_a_row_grows_with_the_load() -> None:
     budget = Budget(curve, per_draft_token=0.0)
     assert budget.best(estimates) == 3
     assert budget.beside(15).best(estimates, 15.0) == 0
+
+
+CURVES_IN_USE = """
+import math
+from draftwood import Sampling, methods
+from draftwood.engine import Options, generate
+from draftwood.models.native import NativeModel
+from draftwood.testing import tiny_llama
+
+target = NativeModel(tiny_llama())
+for curve in (lambda nodes: math.nan, lambda nodes: 1e300 * nodes, lambda nodes: 1e-300):
+    try:
+        method = methods.build("auto", target, curve=curve)
+    except ValueError as error:
+        print(error)
+        continue
+    asked = Options(Sampling(), 24)
+    steps = generate(target, method.drafter, method.verifier, [1, 2, 1, 2], asked)
+    print(sum(len(step.tokens) for step in steps))
+"""
+
+
+def test_no_curve_ends_the_process() -> None:
+    """A time that is no number was a segmentation fault, as trees are grown in C++."""
+    done = subprocess.run([sys.executable, "-c", CURVES_IN_USE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, *others = done.stdout.splitlines()
+    assert first.startswith("curve must give finite seconds above 0")
+    assert others == ["24", "24"]

@@ -24,6 +24,7 @@ from draftwood.models.fingerprint import Fingerprint
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
+from draftwood.tokenizer import open_tokenizer
 from families import hf_model, some_tokens
 from gguf_writing import write_gguf
 
@@ -273,7 +274,7 @@ def test_commands_and_parts_that_cannot_take_one_say_so(tmp_path: Path, target: 
     assert "leave out --tp" in line
     _, adapter, _ = model_and_adapter(tmp_path)
     with pytest.raises(ValueError, match="name the model"):
-        draftwood.load(hf_model("llama"), object(), adapter=adapter)  # type: ignore[arg-type]
+        draftwood.load(hf_model("llama"), open_tokenizer(Path(target)), adapter=adapter)
 
 
 def test_commands_write_with_it(tmp_path: Path, target: str) -> None:

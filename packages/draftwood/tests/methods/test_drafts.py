@@ -80,8 +80,13 @@ def test_at_most_one_of_each_kind(tmp_path: Path) -> None:
     one, other = (head(tmp_path / name, "ctc") for name in ("one", "other"))
     both = Drafts.of([one, "stories-15m"])
     assert (both.model, both.head) == ("stories-15m", one)
-    for given, kind in (([one, other], "heads"), ([one, "none"], "heads"), (["a", "b"], "models")):
-        with pytest.raises(ValueError, match=f"two .*{kind} are given.* at most one of each kind"):
+    eagle = head(tmp_path / "eagle", "eagle")
+    cure = "give at most one language model and one trained head$"
+    for given, kind in (([one, other], "heads"), ([one, eagle], "heads"), (["a", "b"], "models")):
+        with pytest.raises(ValueError, match=f"two .*{kind} are given to draft with.*; {cure}"):
+            Drafts.of(given)
+    for given in (["none", one], [one, "none", other]):
+        with pytest.raises(ValueError, match=r"'none' leaves trained heads out.* or one head$"):
             Drafts.of(given)
 
 

@@ -37,3 +37,12 @@ def test_a_name_and_its_recipe_are_asked_alike() -> None:
 
 def test_known_methods_are_listed_in_their_order() -> None:
     assert list(methods.listings()) == list(methods.known())
+
+
+def test_a_method_that_writes_whole_answers_is_told_with_the_command_that_runs_it() -> None:
+    pytest.importorskip("draftwood_choices")
+    told = "method 'distinct' writes whole answers: 'draftwood generate .*--method distinct.*' runs"
+    with pytest.raises(ValueError, match=told):
+        methods.listing("distinct")
+    with pytest.raises(ValueError, match=told):
+        methods.recipe("distinct")

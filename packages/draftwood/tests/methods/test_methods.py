@@ -144,6 +144,11 @@ def test_load_takes_models_in_memory(tokenizer: PreTrainedTokenizerFast) -> None
         draftwood.load("a model that is never looked for", method="recyclin")
     with pytest.raises(ValueError, match="--draft-model"):
         draftwood.load("a model that is never looked for", method="rsd-s")
+    with pytest.raises(TypeError, match=r"method must be .*, got 3"):
+        draftwood.load("a model that is never looked for", method=3)  # type: ignore[arg-type]
+    for wrong in (3, "gpt2"):
+        with pytest.raises(TypeError, match=f"tokenizer must be one of .*, got {wrong!r}"):
+            draftwood.load(tiny_llama(0), wrong)  # type: ignore[arg-type]
 
 
 def test_streams_add_up_to_the_text(lm: draftwood.LanguageModel) -> None:

@@ -16,6 +16,7 @@ from draftwood.loading.downloads import _run
 from draftwood.storage.atomic import (
     LOCK,
     MANIFEST,
+    explain_write_errors,
     hold,
     publish,
     remove_folder,
@@ -142,6 +143,17 @@ def test_a_file_in_a_folder_s_place_is_not_told_to_be_made_writable(tmp_path: Pa
     write_file(tmp_path / "file", "text")
     with pytest.raises(OSError, match="in the way; set DRAFTWOOD_HOME to another folder"):
         write_file(tmp_path / "file" / "below", "text")
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_cure(tmp_path: Path) -> None:
+    place = Path("/proc/nowhere/models/some")  # no folder can be made in /proc
+    if not Path("/proc/self").is_dir():
+        pytest.skip("no /proc")
+    told = f"cannot write {place}: its folder cannot be made; set DRAFTWOOD_HOME to another folder"
+    with pytest.raises(OSError, match=told):
+        publish(place, "-", lambda folder: None)
+    with pytest.raises(FileNotFoundError, match="gone"), explain_write_errors(tmp_path / "a"):
+        (tmp_path / "gone").read_bytes()
 
 
 def test_a_program_that_found_no_room_is_told_as_the_disk_s(tmp_path: Path) -> None:

@@ -30,11 +30,13 @@ class RemoteWriter:
         address: with ``http`` or ``https``; a path is taken as the API's, as in ``/v1``.
         prompt: of the text, in the form in which the model reads it.
         params: options of the text.
-        model: its name there; None takes the first one that the server lists.
+        model: its name there; None takes the first one that the server lists. A server that lists
+            none is believed to have it.
         key: sent as bearer token; None sends none.
 
     Raises:
-        ValueError: for an address that is none, or where no server answers.
+        ValueError: for an address that is none, where no server answers, and for a name that the
+            server does not list.
     """
 
     tells = False
@@ -59,7 +61,7 @@ class RemoteWriter:
         if key is not None:
             self._headers["authorization"] = f"Bearer {_header_text(key)}"
         self.cost = WriterCost()
-        self.model = model or self._first_model()
+        self.model = self._known(model)
 
     def room(self, passages: Sequence[Passage]) -> int | None:
         return None
@@ -115,8 +117,10 @@ class RemoteWriter:
         return body
 
     def _chunks(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        with closing(self._connection()) as connection:
-            response = self._asked(connection, "POST", "/completions", json.dumps(body))
+        with (
+            closing(self._connection()) as connection,
+            self._asked(connection, "POST", "/completions", json.dumps(body)) as response,
+        ):
             heard = time.monotonic()
             for line in response:
                 data = line.strip().removeprefix(b"data:").strip()
@@ -137,20 +141,39 @@ class RemoteWriter:
         connection.request(method, self.path + path, body, self._headers)
         response = connection.getresponse()
         if response.status != http.client.OK:
-            told = response.read(1 << 16)
+            with response:
+                told = response.read(1 << 16)
             raise ValueError(f"status {response.status}, {_message(told, response.reason)}")
         return response
 
-    def _first_model(self) -> str:
+    def _listed(self) -> list[str]:
+        with (
+            closing(self._connection()) as connection,
+            self._asked(connection, "GET", "/models", None) as response,
+        ):
+            listed = json.load(response)
+        return [str(each["id"]) for each in listed["data"]]
+
+    def _known(self, model: str | None) -> str:
+        """A model's name, as the server lists it or, where it lists none, as it is given."""
+        silent = (OSError, http.client.HTTPException)
         try:
-            with closing(self._connection()) as connection:
-                listed = json.loads(self._asked(connection, "GET", "/models", None).read())
-            return listed["data"][0]["id"]
-        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+            names = self._listed()
+            found = model or names[0]
+        except (*silent, ValueError, LookupError, TypeError) as error:
+            if model and not isinstance(error, silent):
+                return model
             raise ValueError(
                 f"no model answers at {self.address} ({_said(error)}); start one there, as with"
                 " 'draftwood serve', or give the address of its OpenAI API"
             ) from None
+        short = [name.partition(":")[0] for name in names]  # Ollama lists them with a tag
+        if names and found not in (*names, *short):
+            told = ", ".join(names)[:SAID]
+            raise ValueError(
+                f"there is no model {found!r} at {self.address}; name one that it lists: {told}"
+            )
+        return found
 
     def _count(self, billed: "_Billed") -> None:
         if self.cost.prompt:

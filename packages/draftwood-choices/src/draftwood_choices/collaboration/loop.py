@@ -71,6 +71,9 @@ class CollaborationResult:
 class Collaboration:
     """A text under way: iterate for its passages as they stand, then read ``result``.
 
+    A writer that is lost before its first token ends it with WriterLostError; where one is lost
+    later, the follower goes on.
+
     Args:
         rule: says who writes next.
         writers: by the names that the rule gives them.
@@ -197,6 +200,11 @@ class Collaboration:
                         if kept is not None:
                             break
             except WriterLostError as error:
+                if not written and not writer.cost.written:
+                    raise WriterLostError(
+                        f"the {asked.writer} is lost before its first token: {error}; name one that"
+                        " answers"
+                    ) from None
                 self.result.lost[asked.writer] = str(error)
                 if not written:
                     return None

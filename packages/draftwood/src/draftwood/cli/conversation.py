@@ -297,9 +297,7 @@ class Conversation:
         if written >= int(self.decoding["max_new_tokens"]):  # type: ignore[call-overload]
             self._say(f"cut after {written} tokens; --max-new-tokens allows more")
         else:
-            self._say(
-                f"the model's context of {self.limit} tokens is full; /clear starts a new one"
-            )
+            self._say(f"the context of {self.limit} tokens is full; /clear starts a new one")
 
     def _say(self, text: str) -> None:
         notes().print(text, style="dim", soft_wrap=True, markup=False)

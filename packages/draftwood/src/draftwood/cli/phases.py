@@ -102,4 +102,6 @@ class Phases:
             told = f"  {size} node{'s' * (size > 1)}: {share.memory:.0%} of memory"
             if share.products is not None:
                 told += f", {share.products:.0%} of products"
+            if share.memory > 1:
+                told += "; weights that lie in the CPU's caches come faster than from memory"
             console.print(told, soft_wrap=True, markup=False)

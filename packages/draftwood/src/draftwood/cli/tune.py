@@ -272,7 +272,9 @@ def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float
     from draftwood.costs.curve import FULL, ROUNDS, measure
     from draftwood.costs.disturbance import watched
     from draftwood.costs.following import Following
+    from draftwood.loading.names import require_token_by_token
 
+    require_token_by_token(lm.name, lm.calibration.folder)  # no method could use the curve
     end = time.perf_counter() + seconds
     prior = lm.prior.grow(seconds * PRIOR_SHARE)
     share = seconds * CURVE_SHARE if names else end - time.perf_counter()

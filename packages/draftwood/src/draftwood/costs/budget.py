@@ -1,8 +1,10 @@
 """Choose the number of draft tokens that is worth its time on this machine."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:  # a plan for another machine does without PyTorch
@@ -18,6 +20,7 @@ SHARED_MARGIN = 1.5
 """Factor on a draft token's cost where other texts share the pass."""
 
 _CONTEXT = 128  # tokens before the tree when a curve is measured
+_ROUNDING = 1e-9  # share by which rounding may let a curve fall
 
 
 def default_cost(nodes: int) -> float:
@@ -27,6 +30,59 @@ def default_cost(nodes: int) -> float:
     so a tree that pays by this cost pays by a measured one.
     """
     return 0.02 * (1.0 + 0.05 * (nodes - 1))
+
+
+def require_curve(curve: Seconds) -> None:
+    """Refuse what gives no times, before anything asks for them.
+
+    Raises:
+        TypeError: for what cannot be called, or gives what is no number.
+        ValueError: where it gives what is no finite time above 0, or falls.
+    """
+    if not callable(curve):
+        raise TypeError(
+            "curve must be a draftwood.costs.curve.Curve or a function from nodes to seconds, got"
+            f" {curve!r}"
+        )
+    found = checked_seconds(curve, Budget.max_draft_tokens + 1)
+    for nodes, (before, now) in enumerate(pairwise(found), 2):
+        if now < before * (1.0 - _ROUNDING):
+            raise ValueError(
+                f"curve must never fall, got {now} seconds for {nodes} nodes and {before} for"
+                f" {nodes - 1}; Curve.fit of draftwood.costs.curve smooths measured times"
+            )
+
+
+def checked_seconds(curve: Seconds, most: int) -> list[float]:
+    """Seconds of passes over 1 to ``most`` nodes.
+
+    Trees are grown in C++, which could not survive a time that is no number. A curve that learns
+    may fall while it changes.
+
+    Raises:
+        TypeError: where a curve gives what is no number.
+        ValueError: where it gives what is no finite time above 0.
+    """
+    found: list[float] = []
+    for nodes in range(1, most + 1):
+        given = curve(nodes)
+        value = given if type(given) is float else _number(given, nodes)
+        if not 0.0 < value < math.inf:
+            raise ValueError(
+                "curve must give finite seconds above 0 for every number of nodes, got"
+                f" {value} for {nodes}"
+            )
+        found.append(value)
+    return found
+
+
+def _number(given: object, nodes: int) -> float:
+    try:
+        return math.fsum((given,))  # type: ignore[arg-type]  # float() would read texts, too
+    except (TypeError, OverflowError):
+        raise TypeError(
+            f"curve must give a number of seconds, got {given!r:.80} for {nodes} nodes"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -49,7 +105,9 @@ class Budget:
             128 of the curve.
 
     Raises:
-        ValueError: for a negative cost or size, or a curve that is not positive.
+        TypeError: for a curve that gives what is no number.
+        ValueError: for a cost or size that is negative or no number, and for a curve that is not
+            finite and positive.
     """
 
     seconds: Seconds = default_cost
@@ -68,17 +126,11 @@ class Budget:
         return cls(seconds, per_context_token=getattr(seconds, "per_context_token", 0.0))
 
     def __post_init__(self) -> None:
-        if (
-            min(self.max_draft_tokens, self.per_draft_token, self.per_step, self.per_context_token)
-            < 0
-        ):
-            raise ValueError(
-                "max_draft_tokens, per_draft_token, per_step and per_context_token must not be"
-                f" negative, got {self.max_draft_tokens}, {self.per_draft_token}, {self.per_step}"
-                f" and {self.per_context_token}"
-            )
-        if min(self.costs) <= 0:
-            raise ValueError(f"a forward pass must take more than 0 seconds, got {min(self.costs)}")
+        names = ("max_draft_tokens", "per_draft_token", "per_step", "per_context_token")
+        for name in names:
+            if not 0 <= (given := getattr(self, name)) < math.inf:
+                raise ValueError(f"{name} must be finite and not negative, got {given}")
+        _ = self.costs  # asks the curve
 
     def saw(self, took: "PassTime | None") -> None:
         """Let a curve that follows passes learn of one."""
@@ -159,10 +211,8 @@ class Budget:
     @cached_property
     def costs(self) -> list[float]:
         """Seconds of a step with 0, 1, 2, ... draft tokens."""
-        return [
-            self.seconds(1 + count) + self.per_draft_token * count
-            for count in range(self.max_draft_tokens + 1)
-        ]
+        times = checked_seconds(self.seconds, self.max_draft_tokens + 1)
+        return [took + self.per_draft_token * count for count, took in enumerate(times)]
 
     @cached_property
     def slopes(self) -> list[float]:

@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from draftwood.costs.budget import default_cost
+from draftwood.costs.budget import default_cost, require_curve
 from draftwood.costs.curve import Curve, measure
 from draftwood.costs.disturbance import CpuShare, MeasuredCurve, is_disturbed, watched
 from draftwood.costs.following import Following
@@ -270,7 +270,8 @@ class Calibration:
         curve: spares reading, measuring and following.
 
     Raises:
-        TypeError: for a curve that cannot be called.
+        TypeError: for a curve that cannot be called, or gives what is no number.
+        ValueError: for one that is not finite and positive, or falls.
     """
 
     def __init__(
@@ -280,11 +281,8 @@ class Calibration:
         dtype: str = "",
         curve: Callable[[int], float] | None = None,
     ) -> None:
-        if curve is not None and not callable(curve):
-            raise TypeError(
-                "curve must be a draftwood.costs.curve.Curve or a function from nodes to seconds,"
-                f" got {curve!r}"
-            )
+        if curve is not None:
+            require_curve(curve)
         self.model, self.folder, self.dtype, self._given = model, folder, dtype, curve
         self._following: Following | None = None
         self._cpu = CpuShare()  # since the curve is followed

@@ -109,8 +109,8 @@ class Options(CheckedOptions):
         """
         from draftwood.engine.prefill import check_prompt, context_limit
 
+        check_prompt(prompt, target, self.context)
         limit = context_limit(target, self.context)
-        check_prompt(prompt, target.vocab_size, limit)
         most = self.within_context(len(prompt)).max_new_tokens
         # the last token takes no place
         return most if limit is None else min(most, limit + 1 - len(prompt))

@@ -268,21 +268,29 @@ def context_limit(target: Model, most: int | None) -> int | None:
     return min((each for each in (target.context_length, most) if each is not None), default=None)
 
 
-def check_prompt(prompt: abc.Sequence[int], vocab: int, limit: int | None) -> None:
-    """Raise ValueError for a prompt that a model cannot run, or that leaves no room in its
-    context.
+def check_prompt(prompt: abc.Sequence[int], target: Model, most: int | None) -> None:
+    """Raise ValueError for a prompt that a model cannot run, or that leaves no room in its context.
+
+    Args:
+        most: tokens of the text that are asked for, as ``context_limit`` takes them.
     """
     if not prompt:
         raise ValueError(
             "the prompt has no tokens; give at least one, for instance the model's begin-of-text"
             " token"
         )
+    vocab, own = target.vocab_size, target.context_length
     if min(prompt) < 0 or max(prompt) >= vocab:
         raise ValueError(
             f"the prompt has token ids outside 0..{vocab - 1}: it was made for another model"
         )
-    if limit is not None and len(prompt) >= limit:
+    if own is not None and len(prompt) >= own:
         raise ValueError(
-            f"the prompt has {len(prompt)} tokens and the model's context is {limit}; shorten the"
-            f" prompt to at most {limit - 1} tokens"
+            f"the prompt has {len(prompt)} tokens and the model's context is {own}; shorten the"
+            f" prompt to at most {own - 1} tokens"
+        )
+    if most is not None and len(prompt) >= most:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens, and the option context keeps prompt and answer"
+            f" to {most}; raise it above {len(prompt)}"
         )

@@ -83,7 +83,7 @@ class Sequence:
                 " to allow it, or use a lossless method"
             )
         if session is None:
-            check_prompt(prompt, target.vocab_size, self.limit)
+            check_prompt(prompt, target, options.context)
         options.require_prediction(drafter, target.vocab_size)
         self.prompt = list(prompt)
         self.context = Context(list(prompt), len(prompt))

@@ -58,9 +58,14 @@ def load_target(
         cache: as ``load_model`` takes it, as are the adapter and ``how``: dtype and device.
 
     Raises:
+        TypeError: for what is no tokenizer.
         ValueError: for a model in memory without a tokenizer, with an adapter or in several
             processes.
     """
+    if tokenizer is not None and not hasattr(tokenizer, "chat_template"):
+        raise TypeError(
+            f"tokenizer must be one of draftwood or Transformers, got {tokenizer!r:.80}"
+        )
     if isinstance(target, str):
         how |= {"cache": cache, "processes": processes, "adapter": adapter}
         loaded = load_model(target, **how)

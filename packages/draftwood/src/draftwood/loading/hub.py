@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
 from draftwood.loading.devices import device_of
-from draftwood.loading.folders import check_folder, weight_bytes
+from draftwood.loading.folders import REST, check_folder, weight_bytes
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
@@ -44,7 +44,7 @@ from draftwood.storage.atomic import CANNOT_WRITE, explain_write_errors
 from draftwood.storage.home import expanded
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress, quiet_downloads
-from draftwood.storage.weights import SETTINGS
+from draftwood.storage.weights import SETTINGS, WEIGHTS
 
 if TYPE_CHECKING:
     from draftwood.loading.adapters import LoraAdapter
@@ -175,6 +175,22 @@ def fetched(name: str, dtype: Any = None) -> Path:
     return (blocks_of(name) if as_stored(dtype) else None) or folder_of(name, dtype)
 
 
+def require_floats(name: str, folder: Path) -> None:
+    """Refuse a folder whose matrices are there in blocks alone, as those that packages ship.
+
+    Raises:
+        ValueError: naming the types that it runs in.
+    """
+    if not is_blocks_folder(folder):
+        return
+    whole = (path for pattern in WEIGHTS for path in folder.glob(pattern) if path.name != REST)
+    if next(whole, None) is None:
+        raise ValueError(
+            f"{name} has its weights in blocks of a few bits, which run in int8 or float32, in"
+            " draftwood's C++ library on CPUs and in one process; leave dtype, device and tp out"
+        )
+
+
 def integers_of(dtype: Any) -> Products | None:
     """The products of integers that a type of weights means; None for floats."""
     return next((products for products in INTEGERS if name_of_dtype(dtype) == products), None)
@@ -212,11 +228,13 @@ def read_folder(
         split: what tells Transformers to load a part of the weights in each of several processes.
 
     Raises:
+        ValueError: for weights in blocks.
         MemoryError: where the weights do not fit into memory.
         ModuleNotFoundError: without PyTorch.
     """
     from draftwood.loading.mxfp4 import is_mxfp4
 
+    require_floats(name, folder)
     reader, wanted = backend(f"the model {name}"), floats_of(dtype) or "auto"
     if split is None:
         require_memory(weight_bytes(folder, wanted), name)

@@ -107,6 +107,7 @@ def _loaded(
     if in_place is not None:
         return in_place
     folder = hub.folder_of(name, dtype)
+    hub.require_floats(name, folder)
     products = integers or _usual_products(folder, dtype, place)
     floats = None if products else hub.floats_of(dtype)
     reason = _why_not_native(folder, floats, place)

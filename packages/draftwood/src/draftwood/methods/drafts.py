@@ -50,7 +50,7 @@ class Drafts:
 
         Raises:
             TypeError: for what can be no head.
-            ValueError: for two of one kind.
+            ValueError: for two language models, two heads, and a head beside ``none``.
         """
         if isinstance(given, Drafts):
             return given
@@ -61,10 +61,7 @@ class Drafts:
             heads.append(_old_head(drafter))
         for kind, found in (("language models", models), ("trained heads", heads)):
             if len(found) > 1:
-                told = " and ".join(map(_told, found[:2]))
-                raise ValueError(
-                    f"two {kind} are given to draft with, {told}; give at most one of each kind"
-                )
+                raise ValueError(_too_many(kind, list(map(_told, found))))
         head = _path(heads[0]) if heads else None
         takes_shipped, head = head != LEFT_OUT, None if head == LEFT_OUT else head
         return cls(_path(models[0]) if models else None, head, takes_shipped)
@@ -138,6 +135,18 @@ def _is_head(given: object) -> bool:
     if isinstance(given, (str, Path)):
         return str(given) == LEFT_OUT or is_head(expanded(given))
     return hasattr(given, "draft_tokens")
+
+
+def _too_many(kind: str, told: list[str]) -> str:
+    if repr(LEFT_OUT) in told:
+        return (
+            f"draft model {LEFT_OUT!r} leaves trained heads out, but {' and '.join(told)} are"
+            f" given; give {LEFT_OUT!r} or one head"
+        )
+    return (
+        f"two {kind} are given to draft with, {' and '.join(told[:2])}; give at most one language"
+        " model and one trained head"
+    )
 
 
 def _old_head(drafter: object) -> object:

@@ -215,7 +215,11 @@ def listing(method: Named) -> Listing:
 
 
 def unknown(method: str, sources: Mapping[str, str]) -> ValueError:
-    """Error for a name that no method has, given the sources of all methods by name."""
+    """Error for a name that no method of this kind has, given the sources of all by name."""
+    for entry in entry_points(ANSWERS):
+        if entry.name == method:
+            other = entry.load().option
+            return ValueError(f"method {method!r} writes whole answers: {other!r} runs it alone")
     near = [
         *(name for name, source in sources.items() if f"{method}: ".lower() in source.lower()),
         *get_close_matches(method, sources, n=3, cutoff=0.6),

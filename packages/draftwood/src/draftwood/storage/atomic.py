@@ -282,11 +282,13 @@ def explain_write_errors(
         # safetensors reports the number only inside its text
         if code is None and (told := re.search(r"os error (\d+)\)", str(error))):
             code = int(told[1])
-        if code not in CANNOT_WRITE:
+        # what is missing is a file of whoever writes, unless the folder itself could not be made
+        misses_folder = code == errno.ENOENT and not destination.parent.is_dir()
+        if code not in CANNOT_WRITE and not misses_folder:
             if code is None or isinstance(error, OSError):
                 raise
             raise OSError(code, os.strerror(code), str(destination)) from error
-        why, cure = CANNOT_WRITE[code]
+        why, cure = CANNOT_WRITE.get(code or 0, ("its folder cannot be made", ""))
         raise OSError(f"cannot write {destination}: {why}; {cure}{elsewhere}") from error
 
 

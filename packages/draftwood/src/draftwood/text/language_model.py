@@ -42,7 +42,7 @@ from draftwood.text.prompts import (
 )
 from draftwood.text.stream import Generation, Stream
 from draftwood.tokenizer.protocol import AnyTokenizer, special_id
-from draftwood.validation import require_whole
+from draftwood.validation import require_kind, require_whole
 
 if TYPE_CHECKING:
     from draftwood.drafters.overlap import Overlap
@@ -463,9 +463,9 @@ def load(
     """
     drafts = Drafts.of(draft_model, drafter)
     given: Any = {"model": model, "draft_model": drafts, "datastore": datastore, "tp": tp}
-    given |= {"dtype": dtype, "device": device, "cache": cache}
-    given["adapter"] = None if adapter is None else str(adapter)
+    given |= {"dtype": dtype, "device": device, "cache": cache, "adapter": adapter and str(adapter)}
     names = ModelNames(**given)
+    require_kind("method", method, (str, MethodSpec, Method), "a name, a MethodSpec or a Method")
     wanted = method or drafts.method  # refused before anything is loaded
     methods.require([wanted], names.given, overlap_of(overlap) is not None)
     if not isinstance(wanted, Method):
