@@ -117,7 +117,7 @@ def test_a_curve_that_gives_no_times_is_refused_by_its_name_and_size(
 
 
 def test_a_user_s_curve_never_falls() -> None:
-    with pytest.raises(ValueError, match="curve must never fall, got 0.5 seconds for 2 nodes"):
+    with pytest.raises(ValueError, match=r"curve must never fall, got 0\.5 seconds for 2 nodes"):
         Calibration(cast(Any, None), curve=lambda nodes: 1 / nodes)
     # one that learns may while it changes
     assert Budget(lambda nodes: 1 / nodes, per_draft_token=0.0).costs[1] == 0.5

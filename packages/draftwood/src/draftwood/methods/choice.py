@@ -50,12 +50,12 @@ def estimates(
         draft: likewise, of the draft model.
         acceptance: probability of each rank of child to be the accepted one, its parent reached.
     """
-    found = {}
-    fixed = {Widths.name, Sequoia.name}
-    for name, each in listings().items():  # other packages' parts are not imported
-        if each.drafter == DraftModel.name and each.shape in fixed and each.lossless:
-            if paths := _paths(recipe(name)):
-                found[name] = speed_up(paths, target, draft, acceptance)
+    found, fixed = {}, {Widths.name, Sequoia.name}
+    for name, each in listings().items():
+        # other packages' parts are not imported
+        is_one = each.drafter == DraftModel.name and each.shape in fixed and each.lossless
+        if is_one and (paths := _paths(recipe(name))):
+            found[name] = speed_up(paths, target, draft, acceptance)
     return found
 
 
