@@ -77,8 +77,10 @@ def test_load_says_it_in_one_line() -> None:
         import draftwood
         class PeftModel:
             def get_base_model(self): ...
+        class Tokenizer:
+            chat_template = None
         try:
-            draftwood.load(PeftModel(), tokenizer=object())
+            draftwood.load(PeftModel(), tokenizer=Tokenizer())
         except ValueError as error:
             print(error)
     """
