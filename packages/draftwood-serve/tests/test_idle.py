@@ -50,6 +50,22 @@ def test_a_doubtful_curve_is_measured_until_a_request_comes(
     assert done == ["request"]
 
 
+def test_a_head_learns_before_a_doubtful_curve_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve_thread, "IDLE_SECONDS", 0.01)
+    done: list[str] = []
+    made, found = idle_thread(True, done)
+    gate = SimpleNamespace(
+        leave=lambda: done.append("learns"),
+        enter=lambda: done.append(f"waits, measured {len(found.disturbed)}"),
+    )
+    made._learning = SimpleNamespace(gate=gate)  # type: ignore[assignment]
+    made._hear()
+    waited = ["waits, measured 0", "learns", "waits, measured 2", "request"]
+    assert done == ["learns", *waited]
+
+
 @pytest.mark.parametrize("is_doubtful", [True, False])
 def test_requests_go_first(is_doubtful: bool) -> None:
     done: list[str] = []

@@ -8,9 +8,14 @@ if TYPE_CHECKING:
 
 
 def prefixes_of(lm: "LanguageModel") -> "PrefixStore | None":
-    """A store that keeps what earlier requests have computed; None for a cache without blocks."""
+    """A store that keeps what earlier requests have computed, the model's own where it has one; None
+    for a cache without blocks.
+    """
     from draftwood.models.native.prefixes import Prefixes
 
+    holder = getattr(getattr(lm.model, "pool", None), "holder", None)
+    if isinstance(holder, Prefixes):
+        return holder
     try:
         return Prefixes(lm.model)  # type: ignore[arg-type]
     except ValueError:

@@ -145,13 +145,21 @@ class ModelThread:
         calibration = models.calibration.first_doubtful(models.draft_calibration)
         if calibration is not None:
             with suppress(queue.Empty):
-                return self._inbox.get(timeout=IDLE_SECONDS)
+                return self._idle(IDLE_SECONDS)
             calibration.mend(lambda: not self._inbox.empty() or self._turns.locked())
+        return self._idle(None)
+
+    def _idle(self, seconds: float | None) -> Callable[[], None]:
+        """Wait for the next call, for some seconds at most, while the head may learn.
+
+        Raises:
+            queue.Empty: where none comes.
+        """
         if self._learning is None:
-            return self._inbox.get()
+            return self._inbox.get(timeout=seconds)
         self._learning.gate.leave()
         try:
-            return self._inbox.get()
+            return self._inbox.get(timeout=seconds)
         finally:
             self._learning.gate.enter()
 

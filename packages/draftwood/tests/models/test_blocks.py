@@ -179,6 +179,40 @@ def test_what_was_not_asked_for_longest_goes_first() -> None:
     large.close()
 
 
+def test_salts_are_forgotten_with_their_blocks() -> None:
+    model = new_model()
+    model.pool.limit = 8 * model.pool.block_bytes
+    prefixes, text = Prefixes(model), some(PLACES + 5)
+    for number in range(40):
+        assert prefixes.shared_blocks(text, str(number)) == 0
+        for length in (PLACES // 2, len(text)):  # the first block holds more the second time
+            session = model.start()
+            session.extend(text[:length])
+            prefixes.remember(session, text[:length], str(number))
+            session.close()
+        again, known = prefixes.start(text, str(number))
+        again.close()
+        assert known == len(text) - 1
+    assert len(prefixes._salts) == len(prefixes._firsts) <= 8
+    prefixes.evict(8)
+    assert not prefixes._salts
+    assert not prefixes._firsts
+
+
+def test_a_store_behind_which_another_came_keeps_nothing_more() -> None:
+    model = new_model()
+    model.pool.limit = 8 * model.pool.block_bytes
+    older, newer = Prefixes(model), Prefixes(model)
+    for number in range(6):
+        text = some(4 * PLACES, number)
+        session, _ = older.start(text)
+        session.extend(text)
+        older.remember(session, text)
+        session.close()
+    assert len(older) == len(newer) == 0
+    assert model.pool.free_blocks == 8
+
+
 def test_a_new_store_takes_over_and_gives_back_what_an_earlier_one_kept() -> None:
     model = new_model()
     for seed in range(3):

@@ -85,10 +85,11 @@ class Memory:
         if not text:
             return
         kept = kept_tokens(self.max_tokens)
-        if self.younger is None and self.automaton.length > self.max_tokens - kept:
+        new = text[max(0, len(text) - self.max_tokens + 1) :]
+        if self.younger is None and self.automaton.length + len(new) > self.max_tokens - kept:
             self.younger = SuffixAutomaton(self.deepest)
         for automaton in filter(None, (self.automaton, self.younger)):
-            for token in (*text, BREAK):
+            for token in (*new, BREAK):
                 automaton.append(token)
         text.clear()
         while self.automaton.length > self.max_tokens:  # requests under way keep the old one

@@ -79,6 +79,17 @@ def allocated() -> int:
     return found.used + found.mapped
 
 
+@pytest.mark.parametrize("length", [300, 480, 520, 990, 1500])
+def test_the_newest_of_earlier_texts_is_remembered_however_long(length: int) -> None:
+    source, chance = EarlierTexts(max_tokens=1000), random.Random(1)
+    for _ in range(4):
+        text = [chance.randrange(VOCAB) for _ in range(length)]
+        learn(merged(source), text)
+        again = merged(source)
+        learn(again, text[-40:-10])
+        assert list(again.grow(text[-10], WIDE).tokens)[1:6] == text[-9:-4]
+
+
 def microseconds(source: Source, text: list[int]) -> float:
     """Microseconds per node of a tree: its look-up, and all that is done with it."""
     merger, spent = merged(source), []

@@ -36,8 +36,8 @@ class Prefixes:
 
     Args:
         model: whose pool gives blocks back through this store. A pool has one store: what an
-            earlier one keeps is given back. Texts of other models, known by their fingerprints, are
-            refused.
+            earlier one keeps is given back, and it keeps nothing more. Texts of other models, known
+            by their fingerprints, are refused.
 
     Raises:
         ValueError: for a model whose cache has no blocks.
@@ -55,7 +55,9 @@ class Prefixes:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()  # a block comes before the one above it
         # blocks by the number of the one before and their first token
         self._behind: dict[tuple[int, int], set[Key]] = {}
+        # numbers of salts that have blocks, and by these the salt and its first blocks
         self._salts: dict[str, int] = {}
+        self._firsts: dict[int, tuple[str, set[Key]]] = {}
         self._numbers = 0
         if self.pool.holder is not None:
             self.pool.holder.clear()
@@ -125,8 +127,10 @@ class Prefixes:
                 f" this one has {session.length}; begin sessions with the store's start"
             )
         with self.pool.lock:
+            if self.pool.holder is not self:
+                return
             keys = self._known(tokens, salt)
-            number = self._number_behind(keys, salt)
+            number = self._number_behind(keys, salt) or self._begin(salt)
             for index in range(len(keys), self.pool.blocks_for(len(tokens))):
                 key = (number, _block(tokens, index))
                 longer, alike = self._most_alike(*key)
@@ -140,6 +144,7 @@ class Prefixes:
                 keys.append(key)
                 number = self._kept[key].number
             self._touch(keys)
+            self._end_without_blocks(self._number_of(salt))
 
     def clear(self) -> None:
         """Give all blocks back."""
@@ -149,6 +154,7 @@ class Prefixes:
             self._kept.clear()
             self._behind.clear()
             self._salts.clear()
+            self._firsts.clear()
 
     def _beginning(self, prompt: Sequence[int], salt: str) -> tuple[list[Key], Key | None, int]:
         """Find the whole blocks with which a prompt begins, the one behind them that begins with
@@ -197,11 +203,14 @@ class Prefixes:
     def _keep(self, key: Key, block: int) -> None:
         """Keep a block in the place of those that hold less of the same text."""
         before, tokens = key
-        siblings = self._behind.get((before, tokens[0]), ())
-        for other in [each for each in siblings if each[1] == tokens[: len(each[1])]]:
-            self._forget(other)
-        self._behind.setdefault((before, tokens[0]), set()).add(key)
+        siblings = self._behind.setdefault((before, tokens[0]), set())
+        shorter = [each for each in siblings if each[1] == tokens[: len(each[1])]]
+        siblings.add(key)
+        if before in self._firsts:
+            self._firsts[before][1].add(key)
         self._kept[key] = _Kept(self._next_number(), block)
+        for other in shorter:
+            self._forget(other)
 
     def _forget(self, key: Key) -> None:
         """Give a block back."""
@@ -211,11 +220,25 @@ class Prefixes:
         siblings.remove(key)
         if not siblings:
             del self._behind[number, tokens[0]]
+        if number in self._firsts:
+            self._firsts[number][1].discard(key)
+            self._end_without_blocks(number)
 
     def _number_of(self, salt: str) -> int:
-        if salt not in self._salts:
-            self._salts[salt] = self._next_number()
-        return self._salts[salt]
+        """Number by which the first blocks of a salt are known; 0 where it has none."""
+        return self._salts.get(salt, 0)
+
+    def _begin(self, salt: str) -> int:
+        """Give a salt a number, before its first block is kept."""
+        number = self._salts[salt] = self._next_number()
+        self._firsts[number] = (salt, set())
+        return number
+
+    def _end_without_blocks(self, number: int) -> None:
+        """Forget a salt that has no first block."""
+        salt, firsts = self._firsts.get(number, ("", None))
+        if firsts is not None and not firsts:
+            del self._firsts[number], self._salts[salt]
 
     def _next_number(self) -> int:
         self._numbers += 1

@@ -36,13 +36,17 @@ struct TextMemory {
         return news.back();
     }
 
+    // The younger one begins before the text that goes beyond what is kept, and so has all of it;
+    // of a text longer than the memory the end is kept.
     void take_in(Tokens& text) {
         if (text.empty()) return;
-        if (!younger && automaton->length() > settings.max_tokens - settings.kept_tokens)
+        const int64_t count = std::min((int64_t)text.size(), settings.max_tokens - 1);
+        if (!younger && automaton->length() + count > settings.max_tokens - settings.kept_tokens)
             younger = std::make_shared<SuffixAutomaton>(settings.match);
         for (SuffixAutomaton* each : {automaton.get(), younger.get()}) {
             if (!each) continue;
-            for (int32_t token : text) each->append(token);
+            for (auto token = text.end() - count; token != text.end(); token++)
+                each->append(*token);
             each->append(settings.match.separator);
         }
         Tokens().swap(text);
