@@ -8,8 +8,9 @@ if TYPE_CHECKING:
 
 
 def prefixes_of(lm: "LanguageModel") -> "PrefixStore | None":
-    """A store that keeps what earlier requests have computed, the model's own where it has one; None
-    for a cache without blocks.
+    """A store that keeps what earlier requests have computed: the model's own where it has one.
+
+    None for a cache without blocks.
     """
     from draftwood.models.native.prefixes import Prefixes
 
