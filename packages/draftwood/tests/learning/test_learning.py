@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from draftwood.engine.executors.native import NativeSteps
 from draftwood.engine.scheduler import run_all
 from draftwood.heads.trained import TrainedHead
 from draftwood.learning import learner as learners
+from draftwood.learning import watching
 from draftwood.learning.folder import LearningFolder
 from draftwood.learning.idle import EndedError, IdleGate
 from draftwood.learning.learner import is_better
@@ -357,11 +359,13 @@ def test_the_thread_learns_when_nothing_runs(target: NativeModel, trained: Train
     assert user.method.drafter.learnable is learning.trained
 
 
-def test_texts_that_end_at_once_start_one_thread(
+def test_texts_that_begin_at_once_start_one_thread(
     target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_learning(target, trained) as learning:
         started, begin = list[threading.Thread](), learning._started
+        session: Any = None
+        request: Any = SimpleNamespace(sampler=Sampling(1.0))
 
         def slowly() -> threading.Thread:
             time.sleep(0.05)
@@ -369,9 +373,7 @@ def test_texts_that_end_at_once_start_one_thread(
             return started[-1]
 
         monkeypatch.setattr(learning, "_started", slowly)
-        monkeypatch.setattr(learning.buffer, "add", lambda text: None)
-        some: Any = None
-        texts = [threading.Thread(target=learning.take, args=(some,)) for _ in range(4)]
+        texts = [threading.Thread(target=learning.watch, args=(session, request)) for _ in range(4)]
         for each in texts:
             each.start()
         for each in texts:
@@ -444,7 +446,128 @@ def test_another_call_ends_learning_and_goes_on_from_its_folder(
     assert {each.name for each in (tmp_path / "texts").iterdir()} == names
     third = lm.learn(learner=ScriptedLearner(target, [0.0]), **given)
     assert third.given is second.trained
-    third.close()
+    fourth = lm.learn(tmp_path, learner=ScriptedLearner(target, [0.0]), **given)
+    assert fourth.given is trained
+    assert np.abs(fourth.trained.weights["fc.weight"] - wanted).max() < 0.01
+    other = tiny_eagle(target, range(target.vocab_size), seed=9)
+    lm.adopt(other)
+    with pytest.warns(UserWarning, match="was learnt from another one than is given now"):
+        fifth = lm.learn(tmp_path, learner=ScriptedLearner(target, [0.0]), **given)
+    assert fifth.given is other
+    fifth.close()
+
+
+def test_a_call_that_fails_leaves_learning_as_it_is(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    lm, learner = language_model(target, trained), ScriptedLearner(target, [0.0])
+    (tmp_path / "text").write_text("something else")
+    learning = lm.learn(tmp_path / "own", learner=learner)
+    with pytest.raises(ValueError, match="something else than a learning buffer"):
+        lm.learn(tmp_path, learner=learner)
+    with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
+        lm.learn(learner=learner, memory=0)
+    assert lm.learning is learning
+    lm.generate(PROMPTS[0], max_new_tokens=20)
+    assert learning.status.texts == 1
+    learning.close()
+
+
+@pytest.mark.parametrize("name", ["memory", "round_rows", "least_judged"])
+def test_sizes_are_whole_numbers_above_zero(
+    name: str, target: NativeModel, trained: TrainedHead
+) -> None:
+    for size, error in ((0, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=f"{name} must be "):
+            a_learning(target, trained, **{name: size})
+
+
+def test_an_interrupt_in_a_watched_step_reaches_the_caller(
+    target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = language_model(target, trained)
+    learning = lm.learn(learner=ScriptedLearner(target, [0.0]))
+    states, left = watching.as_array, [0]
+
+    def interrupted(given: Any) -> np.ndarray:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return states(given)
+
+    monkeypatch.setattr(watching, "as_array", interrupted)
+    for count in range(41, 45):  # at each of the states of a step
+        left[0] = count
+        with pytest.raises(KeyboardInterrupt):
+            lm.generate([1, 2, 3], max_new_tokens=200)
+    assert learning.status.texts == 4  # of the steps before
+    assert learning.gate._running == 0
+    learning.close()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_texts_under_a_grammar_keep_their_temperature(
+    temperature: float, target: NativeModel, trained: TrainedHead
+) -> None:
+    lm = language_model(target, trained)
+    lm.tokenizer.eos_token = "."  # type: ignore[attr-defined]
+    learning = lm.learn(learner=ScriptedLearner(target, [0.0]))
+    for grammar in (None, "start: /[a-z]{20,30}/"):
+        lm.generate("ab", grammar=grammar, max_new_tokens=20, temperature=temperature, seed=1)
+    assert [text.temperature for text in learning.buffer.texts] == 2 * [temperature]
+    learning.close()
+
+
+def test_texts_of_a_sampler_without_a_temperature_are_not_watched(
+    target: NativeModel, trained: TrainedHead
+) -> None:
+    learning, session = a_learning(target, trained), Eagle(trained, target)
+    other: Any = SimpleNamespace(sampler=SimpleNamespace(greedy=False))
+    given: Any = session
+    assert learning.watch(given, other) is session
+
+
+def test_a_text_that_the_garbage_collector_ends_waits_for_no_lock(
+    target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It collects while a thread starts, and while the buffer drops a text."""
+    lm = language_model(target, trained)
+    learning = lm.learn(learner=ScriptedLearner(target, [0.0]), memory=100_000)
+    started, drawn = learning._started, learning.buffer._random.randrange
+
+    def abandoned() -> None:
+        cycle = list[Any]()
+        cycle.extend((cycle, lm.stream(PROMPTS[0], max_new_tokens=200)))
+        for _ in range(6):
+            next(cycle[1])
+
+    def collecting(act: Callable[..., Any]) -> Callable[..., Any]:
+        def collected(*given: Any) -> Any:
+            gc.collect()
+            return act(*given)
+
+        return collected
+
+    def write() -> None:
+        for _ in range(20):
+            abandoned()
+            learning._thread = None
+            lm.generate(PROMPTS[0], max_new_tokens=40)
+
+    monkeypatch.setattr(learning, "_started", collecting(started))
+    monkeypatch.setattr(learning.buffer._random, "randrange", collecting(drawn))
+    writing = threading.Thread(target=write, daemon=True)
+    gc.disable()
+    try:
+        writing.start()
+        writing.join(60.0)
+    finally:
+        gc.enable()
+    assert not writing.is_alive()
+    buffer = learning.buffer
+    assert not buffer.largest_missed
+    assert buffer.is_full
+    assert buffer.memory == sum(text.memory for text in buffer.texts) <= buffer.limit
 
 
 def test_a_gate_lets_nobody_through_while_anything_runs() -> None:

@@ -3,6 +3,8 @@
 import errno
 import gc
 import json
+import re
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from draftwood.heads.trained import TrainedHead
 from draftwood.learning import folder as folders
@@ -108,7 +111,7 @@ def test_a_folder_gives_back_the_buffer_and_the_head(
         assert (text.answer, text.temperature) == (found.answer, found.temperature)
     found, wanted = (each.weights["fc.weight"] for each in (second.trained, other))
     assert np.abs(found - wanted).max() < 0.01
-    with pytest.raises(ValueError, match=r"another process learns in .*learnt; keep the buffer"):
+    with pytest.raises(ValueError, match=r"a head learns in .*learnt already, .*; close that"):
         LearningFolder(folder, trained)
     second.close()
     kept = LearningFolder(folder, trained)
@@ -233,6 +236,8 @@ def test_nothing_is_written_unless_a_folder_is_named(
         (lambda folder: (folder / "learning.json").unlink(), "something else"),
         (lambda folder: _cut(sorted((folder / "texts").iterdir())[0]), "remove that file"),
         (lambda folder: (folder / "head").mkdir(), "head"),
+        (lambda folder: _flatten(folder / "texts", "final"), "remove that file"),
+        (lambda folder: _flatten(folder / "texts", "tokens"), "remove that file"),
     ],
 )
 def test_a_torn_folder_is_refused_in_one_line(
@@ -246,6 +251,13 @@ def test_a_torn_folder_is_refused_in_one_line(
         opened(target, trained, tmp_path)
     assert "\n" not in str(error.value)
     assert str(tmp_path) in str(error.value)
+
+
+def _flatten(texts: Path, name: str) -> None:
+    """Take one number of each row, or of all rows."""
+    (path,) = texts.iterdir()
+    arrays = load_file(path)
+    save_file({**arrays, name: np.ascontiguousarray(arrays[name][..., 0])}, path)
 
 
 def _cut(path: Path) -> None:
@@ -301,3 +313,43 @@ def test_a_full_disk_leaves_the_buffer_in_memory(
     opened(target, trained, tmp_path).close()  # others may have the folder
     assert not list((tmp_path / "texts").iterdir())
     assert learning.status.rows == 8
+
+
+def test_a_removed_folder_is_not_made_again(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    learning, lines = opened(target, trained, tmp_path / "learnt"), list[str]()
+    learning.say = lines.append
+    learning.take(fitting(0, trained))
+    learning.go_on()
+    shutil.rmtree(tmp_path / "learnt")
+    learning.take(fitting(1, trained))
+    learning.go_on()
+    learning._swap(trained)
+    learning.close()
+    assert [line.partition(": ")[0] for line in lines] == ["learning goes on in memory"]
+    assert "learnt was removed; learn in it again, or keep" in lines[0]
+    assert learning.status.error == lines[0]
+    assert not (tmp_path / "learnt").exists()
+
+
+@pytest.mark.parametrize(
+    ("share", "why"),
+    [
+        (0.9, r"a text of \d+ bytes does not fit"),
+        (5.0, "it holds out 8 rows of answers, and nothing is learnt below 128"),
+    ],
+)
+def test_a_buffer_that_is_too_small_is_told_once(
+    share: float, why: str, target: NativeModel, trained: TrainedHead
+) -> None:
+    memory, lines = int(share * fitting(0, trained).memory), list[str]()
+    learning = Learning(target, trained, NoLearner(), memory=memory)
+    learning.say = lines.append
+    for number in range(8):
+        learning.take(fitting(number, trained))
+        learning.go_on()
+    assert len(lines) == 1
+    assert re.search(f"the buffer of {memory} bytes is too small: {why}.*more memory", lines[0])
+    assert learning.status.error == lines[0]
+    learning.close()

@@ -79,6 +79,20 @@ def test_a_closed_stream_is_over_and_keeps_its_text(lm: LanguageModel) -> None:
     assert stream.result.text == "".join(pieces)
 
 
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_tokens_that_are_asked_to_end_a_text_do(lm: LanguageModel, ignore_eos: bool) -> None:
+    """``ignore_eos`` is about the model's own end."""
+    wanted = lm.generate(PROMPT, max_new_tokens=20, temperature=0.0).token_ids
+    end = wanted[4]
+    stream = lm.stream(
+        PROMPT, ends={end}, max_new_tokens=20, temperature=0.0, ignore_eos=ignore_eos
+    )
+    for _ in stream:
+        pass
+    assert list(stream.result.token_ids) == list(wanted[: wanted.index(end) + 1])
+    assert stream.result.finish_reason == "stop"
+
+
 def test_a_stream_ends_with_its_block(lm: LanguageModel) -> None:
     with lm.stream(PROMPT, max_new_tokens=20) as stream:
         next(stream)

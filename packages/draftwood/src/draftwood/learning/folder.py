@@ -60,7 +60,10 @@ class LearningFolder:
             raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
         with explain_write_errors(folder, ELSEWHERE):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            taken = ValueError(f"another process learns in {folder}; {ELSEWHERE}")
+            taken = ValueError(
+                f"a head learns in {folder} already, in this process or another; close that"
+                f" learning, or {ELSEWHERE}"
+            )
             self._lock = hold(folder / LOCK, taken)
         if not is_new:
             self._require_same(trained)
@@ -133,8 +136,9 @@ class LearningFolder:
             trained_on: texts that the head was trained on.
 
         Raises:
-            OSError: where the disk refuses.
+            OSError: where the disk refuses, and where the folder was removed.
         """
+        self._require_there()
         kept = {self._files[text] for text in texts if text in self._files}
         for path in self._paths - kept:
             path.unlink(missing_ok=True)
@@ -151,9 +155,19 @@ class LearningFolder:
             self._write_settings()
 
     def keep_head(self, trained: "TrainedHead") -> None:
-        """Write the head that was learnt, in place of the one before."""
+        """Write the head that was learnt, in place of the one before.
+
+        Raises:
+            OSError: as ``keep``.
+        """
+        self._require_there()
         card = "Learnt by `lm.learn()` or `draftwood serve --learn` from the texts beside it."
         save(self.folder / HEAD, trained, card)
+
+    def _require_there(self) -> None:
+        """Refuse to write where the folder was removed: what is made again lacks its settings."""
+        if not (self.folder / SETTINGS).exists():
+            raise OSError(f"{self.folder} was removed; learn in it again, or {ELSEWHERE}")
 
     def close(self) -> None:
         """Leave the folder to other processes."""
@@ -211,7 +225,9 @@ def _read(path: Path) -> WatchedText:
         answer, temperature = int(found["answer"][0]), float(found["temperature"][0])
     except (KeyError, IndexError) as error:
         raise ValueError(f"{path} is not whole ({error}); remove that file") from None
-    rows = len(tokens)
-    if not (len(states) == len(final) == len(rejected) == rows >= answer >= 0) or states.ndim != 3:
+    forms = [each.ndim for each in (tokens, states, final, rejected)]
+    if forms != [1, 3, 2, 1] or not (
+        len(states) == len(final) == len(rejected) == len(tokens) >= answer >= 0
+    ):
         raise ValueError(f"{path} is not whole (its arrays differ in length); remove that file")
     return WatchedText(tokens, states, final, rejected, answer, temperature)

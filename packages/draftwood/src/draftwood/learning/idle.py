@@ -32,8 +32,11 @@ class IdleGate:
 
     def leave(self) -> None:
         """Note that it has ended."""
+        now = monotonic()
         with self._changed:
-            self._running, self._since = self._running - 1, monotonic()
+            # in one go, as a finalizer of this thread may leave in the midst of any call
+            self._running -= 1
+            self._since = now
             self._changed.notify_all()
 
     def close(self) -> None:

@@ -24,6 +24,8 @@ from draftwood.learning.watching import Watch, WatchedSession
 from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import InProcess, Model
 from draftwood.native.threads import threads_of_torch_kept, work_beside
+from draftwood.sampling import MaskedSampler, Sampling
+from draftwood.validation import require_whole
 
 MEMORY = 256 * 2**20
 """Bytes of a buffer, where nothing else is said."""
@@ -50,7 +52,8 @@ class LearningStatus:
         steps: small steps of training.
         swaps: rounds whose weights took over.
         drops: rounds whose weights were not better.
-        error: reason why it does not learn any more, or keeps nothing on disk; None for none.
+        error: reason why it does not learn any more, learns nothing of texts that the buffer has no
+            room for, or keeps nothing on disk; None for none.
     """
 
     texts: int
@@ -87,13 +90,16 @@ class Learning(InProcess):
 
     Attributes:
         given: the head at the beginning.
+        unlearnt: the head before any learning; another one where this went on from one in memory.
         trained: the head in use.
         buffer: of watched texts.
         say: takes a line about a failure, once; warns where nobody else listens.
 
     Raises:
         ImportError: where no package trains heads.
-        ValueError: for a head that cannot learn, and a folder that is not whole or of another head.
+        TypeError: for sizes that are no whole numbers.
+        ValueError: for sizes below 1, a head that cannot learn, and a folder that is not whole or
+            of another head.
         OSError: where the disk refuses the folder.
     """
 
@@ -110,7 +116,8 @@ class Learning(InProcess):
     ) -> None:
         if target.device.type != "cpu":
             raise ValueError(f"heads learn beside CPUs, and this model is on {target.device.type}")
-        self.given = self.trained = trained
+        _require_sizes(memory=memory, round_rows=round_rows, least_judged=least_judged)
+        self.given = self.trained = self.unlearnt = trained
         self.target, self.round_rows = target, round_rows
         self.least_judged = least_judged
         self.buffer = LearningBuffer(memory)
@@ -125,13 +132,50 @@ class Learning(InProcess):
         self._starting = threading.Lock()
         self._swaps = self._drops = self._read = 0
         self._error: str | None = None
-        self._ended = False
+        self._ended = self._is_too_small = False
         self._folder = None if folder is None else self._opened(folder)
         self._at_exit = partial(_close, weakref.ref(self))
         wake = partial(self._came.put, None)
         kept = (self._folder, self.buffer, self._trained_on)
         self._finalizer = weakref.finalize(self, _end, self._at_exit, self.gate, wake, *kept)
         self._finalizer.atexit = False
+
+    @classmethod
+    def behind(
+        cls,
+        before: "Learning | None",
+        target: Model,
+        trained: TrainedHead,
+        folder: Path | None,
+        **settings: Any,
+    ) -> "Learning":
+        """Begin in the place of another one, which ends; where this fails it goes on.
+
+        A folder goes on from the head in it, so it is given the one before any learning. The folder
+        of the other one is free only when that has ended.
+
+        Args:
+            before: the other one; None where nothing learnt before.
+            trained: the head in use.
+            settings: of the class.
+        """
+        if before is None:
+            return cls(target, trained, folder=folder, **settings)
+        goes_on = trained is before.trained  # else somebody gave the user another head
+        first = before.unlearnt if goes_on else trained
+        if before.is_in(folder):
+            before.close()
+        made = cls(target, trained if folder is None else first, folder=folder, **settings)
+        before.close()
+        made.unlearnt = first
+        if goes_on and folder is None:  # it may have learnt meanwhile
+            made.given = made.trained = before.trained
+        return made
+
+    def is_in(self, folder: Path | None) -> bool:
+        """True for the folder that keeps this one's buffer."""
+        own = None if self._folder is None else self._folder.folder
+        return own is not None and folder is not None and own.resolve() == folder.resolve()
 
     def _opened(self, folder: Path) -> LearningFolder:
         found = LearningFolder(folder, self.trained, adapter_of(self.target))
@@ -157,22 +201,30 @@ class Learning(InProcess):
             user.adopt(self.trained)
 
     def watch(self, session: DraftSession, request: DraftRequest) -> DraftSession:
-        """Watch the text of a request, as long as anything is learnt of it."""
-        if self._ended:
+        """Watch the text of a request, as long as anything is learnt of it.
+
+        The first one starts the thread. A sampler of another kind than ``Sampling`` has no
+        temperature at which drafts could be judged, so nothing is learnt of its texts.
+        """
+        sampler = request.sampler
+        plain = sampler.unmasked if isinstance(sampler, MaskedSampler) else sampler
+        if self._ended or not isinstance(plain, Sampling):
             return session
-        reads, sampler = self.trained.config.reads, request.sampler
-        temperature = 0.0 if sampler.greedy else getattr(sampler, "temperature", 1.0)
+        with self._starting:
+            if self._thread is None:
+                self._thread = self._started()
+        reads, layers = self.trained.config.reads, self.target.layers
         return WatchedSession(
-            session, Watch(reads, self.target.layers, temperature, self.take, self.gate)
+            session, Watch(reads, layers, plain.temperature, self.take, self.gate)
         )
 
     def take(self, text: WatchedText) -> None:
-        """Take a text into the buffer; the first one starts the thread."""
+        """Take a text into the buffer.
+
+        The garbage collector may end a text anywhere, so this waits for no lock.
+        """
         self.buffer.add(text)
         self._came.put(None)
-        with self._starting:
-            if self._thread is None and not self._ended:
-                self._thread = self._started()
 
     def _started(self) -> threading.Thread:
         """Start the thread, whose one core is its own choice and nobody else's."""
@@ -232,6 +284,7 @@ class Learning(InProcess):
         """
         if not self._ended:
             self._keep()
+            self._tell_too_small()
         while self.buffer.added - self._read >= self.round_rows and not self._ended:
             with self._turn:
                 self._round(self.gate.pause)
@@ -259,6 +312,22 @@ class Learning(InProcess):
             raise
         except Exception as error:  # texts go on whatever a learner does
             self._fail(f"the head learns no more: {error}")
+
+    def _tell_too_small(self) -> None:
+        """Tell, once, that the buffer is too small for what is to be learnt."""
+        buffer, least = self.buffer, self.least_judged
+        held_out = sum(text.answer_rows for text in buffer.split()[1])
+        if self._is_too_small or not (
+            buffer.largest_missed or (buffer.is_full and held_out < least)
+        ):
+            return
+        self._is_too_small = True
+        why = (
+            f"a text of {buffer.largest_missed} bytes does not fit, and nothing is learnt of it"
+            if buffer.largest_missed
+            else f"it holds out {held_out} rows of answers, and nothing is learnt below {least}"
+        )
+        self._tell(f"the buffer of {buffer.limit} bytes is too small: {why}; give it more memory")
 
     def _swap(self, trained: TrainedHead) -> None:
         """Give the new head to those who start texts; texts under way keep theirs."""
@@ -290,6 +359,13 @@ class Learning(InProcess):
     def _tell(self, line: str) -> None:
         self._error = " ".join(line.split())
         self.say(self._error)
+
+
+def _require_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        require_whole(name, size, "a whole number >= 1")
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
 
 
 def _run(

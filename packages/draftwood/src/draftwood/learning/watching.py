@@ -21,19 +21,32 @@ LEAST_ROWS = 4
 """Rows of an answer below which a text is passed over."""
 
 
-@dataclass
-class _TextRows:
-    """Rows of a text so far, a part for each pass.
+@dataclass(frozen=True, eq=False)
+class _StepRows:
+    """Rows of a step on its accepted path.
 
     Attributes:
-        answer: the first row whose distribution is known.
+        rejected: whether no draft was accepted.
     """
 
-    tokens: list[int] = field(default_factory=list)
-    states: list[np.ndarray] = field(default_factory=list)
-    final: list[np.ndarray] = field(default_factory=list)
-    rejected: list[int] = field(default_factory=list)
-    answer: int = 0
+    tokens: Sequence[int]
+    states: np.ndarray
+    final: np.ndarray
+    rejected: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _TextRows:
+    """Rows of a text so far; each change is one act, so that an interrupt leaves them whole.
+
+    Attributes:
+        tokens: of the prompt, and its states; None where it was not run.
+        steps: of the answer.
+    """
+
+    tokens: Sequence[int] = ()
+    states: np.ndarray | None = None
+    steps: list[_StepRows] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +131,11 @@ class WatchedSession(DraftSession):
             self.inner.close()
         finally:
             rows, self._rows = self._rows, _TextRows()
-            if len(rows.tokens) - rows.answer >= LEAST_ROWS:
-                self.watch.take(_text_of(rows, self.watch))
-            self._leave()
+            try:
+                if sum(len(step.tokens) for step in rows.steps) >= LEAST_ROWS:
+                    self.watch.take(_text_of(rows, self.watch))
+            finally:
+                self._leave()
 
     def _hidden(self, asked: Sequence[int]) -> tuple[int, ...]:
         """Layers that are asked for: the head's, and in an answer the final state."""
@@ -135,10 +150,8 @@ class WatchedSession(DraftSession):
         newest = slice(max(0, len(tokens) - PROMPT_ROWS), len(tokens))
         states = np.stack([as_array(hidden[layer])[newest] for layer in layers], axis=1)
         rows = self._rows
-        known = [*rows.states, states]
-        rows.states = [np.concatenate(known)[-PROMPT_ROWS:]]
-        rows.tokens = [*rows.tokens, *tokens][-PROMPT_ROWS:]
-        rows.answer = len(rows.tokens)
+        known = states if rows.states is None else np.concatenate([rows.states, states])
+        self._rows = _TextRows([*rows.tokens, *tokens][-PROMPT_ROWS:], known[-PROMPT_ROWS:])
 
     def _take_step(
         self,
@@ -147,26 +160,25 @@ class WatchedSession(DraftSession):
         parents: Sequence[int],
         hidden: Mapping[int, Any],
     ) -> None:
-        watch, rows, nodes = self.watch, self._rows, list(path)
+        watch, nodes = self.watch, list(path)
         if any(layer not in hidden for layer in (*watch.layers, watch.final)):
             self._rows = _TextRows()
             return
-        newest = nodes[-1]
-        if len(parents) == 1 or newest in parents:
-            rows.rejected.append(len(rows.tokens) + len(nodes) - 1)
-        rows.tokens += tokens
-        states = [as_array(hidden[layer])[nodes] for layer in watch.layers]
-        rows.states.append(np.stack(states, axis=1))
-        rows.final.append(as_array(hidden[watch.final])[nodes])
+        rejected = len(parents) == 1 or nodes[-1] in parents
+        states = np.stack([as_array(hidden[layer])[nodes] for layer in watch.layers], axis=1)
+        final = as_array(hidden[watch.final])[nodes]
+        self._rows.steps.append(_StepRows(list(tokens), states, final, rejected))
 
 
 def _text_of(rows: _TextRows, watch: Watch) -> WatchedText:
-    count = len(rows.tokens)
-    states = to_bfloat16(np.concatenate(rows.states))
-    known = to_bfloat16(np.concatenate(rows.final))
-    final = np.zeros((count, known.shape[1]), np.uint16)
-    final[rows.answer :] = known
-    rejected = np.zeros(count, bool)
-    rejected[rows.rejected] = True
-    tokens = np.array(rows.tokens, np.int64)
-    return WatchedText(tokens, states, final, rejected, rows.answer, watch.temperature)
+    steps, answer = rows.steps, len(rows.tokens)
+    tokens = np.array([*rows.tokens, *(each for step in steps for each in step.tokens)], np.int64)
+    before = [] if rows.states is None else [rows.states]
+    states = to_bfloat16(np.concatenate([*before, *(step.states for step in steps)]))
+    known = to_bfloat16(np.concatenate([step.final for step in steps]))
+    final = np.zeros((len(tokens), known.shape[1]), np.uint16)
+    final[answer:] = known
+    rejected = np.zeros(len(tokens), bool)
+    ends = answer + np.cumsum([len(step.tokens) for step in steps])
+    rejected[ends - 1] = [step.rejected for step in steps]
+    return WatchedText(tokens, states, final, rejected, answer, watch.temperature)

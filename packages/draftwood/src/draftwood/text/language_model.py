@@ -139,6 +139,8 @@ class LanguageModel(TextEmbedder, InProcess):
     ) -> "LanguageModel":
         """The same model, decoded by another method, with what was loaded beside it.
 
+        It does not learn, and drafts with the head as loaded, not with what ``learn`` made of it.
+
         Args:
             method: None takes the one that follows from what drafts; see ``load``.
             draft_model: what drafts in the place of what was loaded: a model or a trained head,
@@ -241,7 +243,7 @@ class LanguageModel(TextEmbedder, InProcess):
 
             tokens = with_closed_thought(self.tokenizer, tokens, constraint)
         behind = self.text_before(tokens, wanted.raw)
-        ends = frozenset() if wanted.ignore_eos else self.end_tokens | ends
+        ends = frozenset(ends if wanted.ignore_eos else self.end_tokens | ends)
         request = Options(
             Sampling.of(wanted, ends),
             wanted.max_new_tokens,
@@ -356,16 +358,20 @@ class LanguageModel(TextEmbedder, InProcess):
     def learn(self, folder: str | Path | None = None, **settings: Any) -> "Learning":
         """Let the head that drafts learn from its rejected drafts, while no text is written.
 
-        It ends with ``Learning.close``, where nobody holds it any more, and with another call.
+        It ends with ``Learning.close``, where nobody holds it any more, and with another call; one
+        that fails leaves it as it is, but for one with its own folder.
 
         Args:
             folder: keeps the buffer and the head that was learnt; None writes nothing. Another call
-                with a folder goes on from its head, else from the one that the call before got.
+                with a folder goes on from the head in it, or from the one before any learning; a
+                call without one from the head in use.
             settings: of ``Learning``, for instance ``memory``.
 
         Raises:
             ImportError: where no package trains heads.
-            ValueError: for a method without an EAGLE head, and a folder of another head.
+            TypeError: for settings that are none.
+            ValueError: for a method without an EAGLE head, settings out of their range, and a
+                folder of another head.
             OSError: where the disk refuses the folder.
         """
         from draftwood.learning.learning import Learning
@@ -377,10 +383,7 @@ class LanguageModel(TextEmbedder, InProcess):
                 " with an EAGLE head of this model"
             )
         path = None if folder is None else expanded(folder)
-        if self.learning is not None:
-            self.learning.close()
-            trained = trained if path is None else self.learning.given
-        learning = Learning(self.model, trained, folder=path, **settings)
+        learning = Learning.behind(self.learning, self.model, trained, path, **settings)
         self.learn_by(learning)
         return learning
 
