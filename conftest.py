@@ -10,6 +10,7 @@ import jaxtyping
 import pytest
 
 import shape_checks
+from fixed_costs import fix_costs
 
 # Every shape annotation of the library is checked while tests run, and only then. The testing
 # package is left out: its enumerations call small functions hundreds of thousands of times.
@@ -82,17 +83,7 @@ def same_curve_everywhere(folder_of_curves: Path, monkeypatch: pytest.MonkeyPatc
     """Trees of tests do not depend on how fast the machine is just now, and nothing is stored in
     the user's home.
     """
-    from draftwood.costs import calibration, disturbance
-    from draftwood.costs.curve import Curve
-    from draftwood.costs.following import Following
-    from draftwood.storage import weights
-
-    curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
-    monkeypatch.setattr(calibration, "measure", lambda model, seconds, **more: curve)
-    monkeypatch.setattr(calibration, "home", lambda: folder_of_curves)
-    monkeypatch.setattr(weights, "home", lambda: folder_of_curves)
-    monkeypatch.setattr(disturbance, "LEAST_SHARE", 0.0)
-    monkeypatch.setattr(Following, "saw", lambda following, took: None)
+    fix_costs(monkeypatch, folder_of_curves)
 
 
 @pytest.fixture

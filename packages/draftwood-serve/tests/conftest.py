@@ -4,10 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from draftwood.costs import calibration, disturbance
-from draftwood.costs.curve import Curve
-from draftwood.costs.following import Following
-from draftwood.storage import weights
+from fixed_costs import fix_costs
 from local_server import RunningServer, running, save_tiny
 
 
@@ -17,14 +14,8 @@ def quick_measures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     A server for all tests keeps what it finds when it starts, so this comes before it.
     """
-    home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
-        curve = Curve((1, 8, 64), (0.01, 0.011, 0.02))
-        patch.setattr(calibration, "measure", lambda model, seconds, **more: curve)
-        patch.setattr(disturbance, "LEAST_SHARE", 0.0)
-        patch.setattr(calibration, "home", lambda: home)
-        patch.setattr(Following, "saw", lambda following, took: None)
-        patch.setattr(weights, "home", lambda: home)
+        fix_costs(patch, tmp_path_factory.mktemp("home"))
         yield
 
 

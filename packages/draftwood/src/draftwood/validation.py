@@ -27,6 +27,13 @@ def require_whole(name: str, value: object, wanted: str = "a whole number") -> N
         raise TypeError(f"{name} must be {wanted}, got {value!r}")
 
 
+def require_count(name: str, value: int) -> None:
+    """Raise TypeError or ValueError unless this is a whole number above zero."""
+    require_whole(name, value, "a whole number >= 1")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
 def require_kind(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
     """Raise TypeError unless this is of a type, or None."""
     if value is not None and not isinstance(value, kind):

@@ -193,10 +193,12 @@ def test_salts_are_forgotten_with_their_blocks() -> None:
         again, known = prefixes.start(text, str(number))
         again.close()
         assert known == len(text) - 1
-    assert len(prefixes._salts) == len(prefixes._firsts) <= 8
+    salts = {before for before, _ in prefixes._kept if isinstance(before, str)}
+    assert salts == {before for before, _ in prefixes._behind if isinstance(before, str)}
+    assert 0 < len(salts) <= 8
     prefixes.evict(8)
-    assert not prefixes._salts
-    assert not prefixes._firsts
+    assert not prefixes._kept
+    assert not prefixes._behind
 
 
 def test_a_store_behind_which_another_came_keeps_nothing_more() -> None:

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from draftwood.models.model import CHUNK, ModelInput, ModelOutput
 from draftwood.models.requirements import BlockCache
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
-from draftwood.validation import require_whole
+from draftwood.validation import require_count
 
 Progress = TypeVar("Progress")
 """Report of a pass by a task: of a text, a ``Step``."""
@@ -239,10 +239,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("requests", "prompt_rows"):
-            value = getattr(self, name)
-            require_whole(name, value, "a whole number >= 1")
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            require_count(name, getattr(self, name))
 
     def paced(self, seconds: Callable[[int], float], most: float) -> "Limits":
         """The same, with at most so many seconds for a step.

@@ -25,7 +25,7 @@ from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import InProcess, Model
 from draftwood.native.threads import threads_of_torch_kept, work_beside
 from draftwood.sampling import MaskedSampler, Sampling
-from draftwood.validation import require_whole
+from draftwood.validation import require_count
 
 MEMORY = 256 * 2**20
 """Bytes of a buffer, where nothing else is said."""
@@ -116,7 +116,9 @@ class Learning(InProcess):
     ) -> None:
         if target.device.type != "cpu":
             raise ValueError(f"heads learn beside CPUs, and this model is on {target.device.type}")
-        _require_sizes(memory=memory, round_rows=round_rows, least_judged=least_judged)
+        sizes = {"memory": memory, "round_rows": round_rows, "least_judged": least_judged}
+        for name, size in sizes.items():
+            require_count(name, size)
         self.given = self.trained = self.unlearnt = trained
         self.target, self.round_rows = target, round_rows
         self.least_judged = least_judged
@@ -359,13 +361,6 @@ class Learning(InProcess):
     def _tell(self, line: str) -> None:
         self._error = " ".join(line.split())
         self.say(self._error)
-
-
-def _require_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        require_whole(name, size, "a whole number >= 1")
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
 
 
 def _run(

@@ -42,7 +42,7 @@ from draftwood.text.prompts import (
 )
 from draftwood.text.stream import Generation, Stream
 from draftwood.tokenizer.protocol import AnyTokenizer, special_id
-from draftwood.validation import require_kind, require_whole
+from draftwood.validation import require_count, require_kind
 
 if TYPE_CHECKING:
     from draftwood.drafters.overlap import Overlap
@@ -316,9 +316,7 @@ class LanguageModel(TextEmbedder, InProcess):
             TypeError: as ``stream``, and for a list that mixes kinds of prompts.
             ValueError: as ``stream``, and for an empty list and an ``n`` below 1.
         """
-        require_whole("n", n, "a whole number >= 1")
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
+        require_count("n", n)
         wanted = sampling_params(params, options)
         prompts = several_prompts(prompt)
         if prompts is None:

@@ -11,8 +11,11 @@ from draftwood.models.model import ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.session import PooledSession
 
-Key = tuple[int, tuple[int, ...]]
-"""Number of the block before, or of the salt, and the tokens of a block, fewer at a text's end."""
+Before = int | str
+"""Number of the block before another one, or the salt of a text before its first."""
+
+Key = tuple[Before, tuple[int, ...]]
+"""Number or salt before a block, and its tokens, fewer at a text's end."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,8 @@ class Prefixes:
         self.model = model
         self.pool: BlockPool = model.pool
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()  # a block comes before the one above it
-        # blocks by the number of the one before and their first token
-        self._behind: dict[tuple[int, int], set[Key]] = {}
-        # numbers of salts that have blocks, and by these the salt and its first blocks
-        self._salts: dict[str, int] = {}
-        self._firsts: dict[int, tuple[str, set[Key]]] = {}
+        # blocks by what comes before them and their first token
+        self._behind: dict[tuple[Before, int], set[Key]] = {}
         self._numbers = 0
         if self.pool.holder is not None:
             self.pool.holder.clear()
@@ -130,9 +130,9 @@ class Prefixes:
             if self.pool.holder is not self:
                 return
             keys = self._known(tokens, salt)
-            number = self._number_behind(keys, salt) or self._begin(salt)
+            before = self._before(keys, salt)
             for index in range(len(keys), self.pool.blocks_for(len(tokens))):
-                key = (number, _block(tokens, index))
+                key = (before, _block(tokens, index))
                 longer, alike = self._most_alike(*key)
                 if longer is not None and alike == len(key[1]):
                     key = longer  # which holds what the end of this text does
@@ -142,9 +142,8 @@ class Prefixes:
                         break
                     self._keep(key, block)
                 keys.append(key)
-                number = self._kept[key].number
+                before = self._kept[key].number
             self._touch(keys)
-            self._end_without_blocks(self._number_of(salt))
 
     def clear(self) -> None:
         """Give all blocks back."""
@@ -153,8 +152,6 @@ class Prefixes:
                 self.pool.release_block(kept.block)
             self._kept.clear()
             self._behind.clear()
-            self._salts.clear()
-            self._firsts.clear()
 
     def _beginning(self, prompt: Sequence[int], salt: str) -> tuple[list[Key], Key | None, int]:
         """Find the whole blocks with which a prompt begins, the one behind them that begins with
@@ -163,31 +160,31 @@ class Prefixes:
         known = prompt[: len(prompt) - 1]
         keys = self._known(known, salt)
         rest = known[PLACES * len(keys) :]
-        return keys, *self._most_alike(self._number_behind(keys, salt), rest)
+        return keys, *self._most_alike(self._before(keys, salt), rest)
 
     def _known(self, tokens: Sequence[int], salt: str) -> list[Key]:
         """Keys of the blocks of these tokens, as far as all are there."""
         keys: list[Key] = []
-        number = self._number_of(salt)
+        before: Before = salt
         for index in range(len(tokens) // PLACES):
-            key = (number, _block(tokens, index))
+            key = (before, _block(tokens, index))
             kept = self._kept.get(key)
             if kept is None:
                 break
             keys.append(key)
-            number = kept.number
+            before = kept.number
         return keys
 
-    def _number_behind(self, keys: Sequence[Key], salt: str) -> int:
-        """Number by which the block behind these is known."""
-        return self._kept[keys[-1]].number if keys else self._number_of(salt)
+    def _before(self, keys: Sequence[Key], salt: str) -> Before:
+        """Find what comes before the block behind these."""
+        return self._kept[keys[-1]].number if keys else salt
 
-    def _most_alike(self, number: int, tokens: Sequence[int]) -> tuple[Key | None, int]:
-        """Find the block behind this one that begins with most of the tokens, and how many these
-        are; None where none begins so.
+    def _most_alike(self, before: Before, tokens: Sequence[int]) -> tuple[Key | None, int]:
+        """Find the block behind this one, or the first, that begins with most of the tokens, and
+        how many these are; None where none begins so.
         """
         best, most = None, 0
-        for key in self._behind.get((number, tokens[0]), ()) if tokens else ():
+        for key in self._behind.get((before, tokens[0]), ()) if tokens else ():
             alike = _alike(key[1], tokens)
             if alike > most:
                 best, most = key, alike
@@ -203,46 +200,21 @@ class Prefixes:
     def _keep(self, key: Key, block: int) -> None:
         """Keep a block in the place of those that hold less of the same text."""
         before, tokens = key
-        siblings = self._behind.setdefault((before, tokens[0]), set())
-        shorter = [each for each in siblings if each[1] == tokens[: len(each[1])]]
-        siblings.add(key)
-        if before in self._firsts:
-            self._firsts[before][1].add(key)
-        self._kept[key] = _Kept(self._next_number(), block)
-        for other in shorter:
+        siblings = self._behind.get((before, tokens[0]), ())
+        for other in [each for each in siblings if each[1] == tokens[: len(each[1])]]:
             self._forget(other)
+        self._behind.setdefault((before, tokens[0]), set()).add(key)
+        self._numbers += 1
+        self._kept[key] = _Kept(self._numbers, block)
 
     def _forget(self, key: Key) -> None:
         """Give a block back."""
         self.pool.release_block(self._kept.pop(key).block)
-        number, tokens = key
-        siblings = self._behind[number, tokens[0]]
+        before, tokens = key
+        siblings = self._behind[before, tokens[0]]
         siblings.remove(key)
         if not siblings:
-            del self._behind[number, tokens[0]]
-        if number in self._firsts:
-            self._firsts[number][1].discard(key)
-            self._end_without_blocks(number)
-
-    def _number_of(self, salt: str) -> int:
-        """Number by which the first blocks of a salt are known; 0 where it has none."""
-        return self._salts.get(salt, 0)
-
-    def _begin(self, salt: str) -> int:
-        """Give a salt a number, before its first block is kept."""
-        number = self._salts[salt] = self._next_number()
-        self._firsts[number] = (salt, set())
-        return number
-
-    def _end_without_blocks(self, number: int) -> None:
-        """Forget a salt that has no first block."""
-        salt, firsts = self._firsts.get(number, ("", None))
-        if firsts is not None and not firsts:
-            del self._firsts[number], self._salts[salt]
-
-    def _next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+            del self._behind[before, tokens[0]]
 
     def _touch(self, keys: Sequence[Key]) -> None:
         """These were asked for last, later blocks of a text before earlier ones."""
