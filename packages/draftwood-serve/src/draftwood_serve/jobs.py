@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from draftwood import engine
-from draftwood.grammar import Tool, ToolChoice
+from draftwood.grammar import Grammar, Tool, ToolChoice
 from draftwood.methods.answers import AnswersMethod
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.sampling_params import SamplingParams
@@ -210,14 +210,7 @@ def make_job(
     arrived = time.perf_counter()
     seed = draw_seed() if wanted.seed is None else wanted.seed
     _require_tokens(lm, wanted.options.get("logit_bias", ()), "logit_bias")
-    grammar = blaming_the_request(  # takes up to a second
-        lambda: (
-            lm.grammars.of_answer(wanted.json_schema, wanted.tools, wanted.tool_choice)
-            if wanted.calls or wanted.json_schema is not None
-            else None
-        ),
-        "tools" if wanted.calls else wanted.format_field,
-    )
+    grammar = _grammar(lm, wanted)
     limit, other = cache.context_length, cache.other_method(wanted.speculation)
     options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
     options |= {"raw": wanted.raw, "exact": cache.exact}
@@ -266,6 +259,20 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
         raise bad_request(one_line(error), param) from error
     except RecursionError as error:
         raise bad_request("something in it is nested too deeply", param) from error
+
+
+def _grammar(lm: LanguageModel, wanted: TextRequest) -> Grammar | None:
+    """What an answer must fit, None for any; compiled in up to a second.
+
+    A format is not asked of an answer that has to call a tool; else the answer fits one of both.
+    """
+    schema, alone = wanted.json_schema, None
+    if schema is not None:
+        alone = blaming_the_request(lambda: lm.grammars.json_schema(schema), wanted.format_field)
+    if not wanted.calls:
+        return alone
+    tools, choice = wanted.tools, wanted.tool_choice
+    return blaming_the_request(lambda: lm.grammars.tools(tools, choice, schema), "tools")
 
 
 def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:

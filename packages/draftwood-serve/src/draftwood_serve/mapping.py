@@ -152,12 +152,6 @@ def constraints_of(
     """
     read = blaming_the_request(lambda: read_functions(tools), "tools")
     choice = blaming_the_request(lambda: read_choice(chosen, read, parallel), "tool_choice")
-    if schema is not None and read and choice.mode != "none":
-        raise bad_request(
-            "an answer calls tools or has a JSON format, not both; leave out tools or"
-            f" {format_field}",
-            format_field,
-        )
     fields = {"json_schema": schema, "tools": read, "tool_choice": choice}
     return {**fields, "format_field": format_field}
 

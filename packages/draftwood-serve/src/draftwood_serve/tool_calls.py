@@ -72,6 +72,7 @@ class ToolReader:
     new_id: Callable[[], str] = _new_id
     calls: int = 0
     _held: str = ""
+    _blanks: str = ""  # before a tag, content where no call begins behind it
     _phase: str = "content"  # then "head", "arguments", "end"
     _value: "_JsonValue" = field(default_factory=lambda: _JsonValue())
 
@@ -93,7 +94,7 @@ class ToolReader:
         """Release what was held back, once the text is over, but the beginning of a call."""
         held, phase, self._held = self._held, self._phase, ""
         if phase == "head":
-            return [] if _begins_head(held) else [ContentDelta(OPEN + held)]
+            return [] if _begins_head(held) else [ContentDelta(self._blanks + OPEN + held)]
         held = _certain(held)
         if phase == "content" and (held.strip() or (held and not self.calls)):
             return [ContentDelta(held)]
@@ -102,9 +103,10 @@ class ToolReader:
     def _content(self, deltas: list[ContentDelta | CallDelta]) -> bool:
         before, found, rest = self._held.partition(OPEN)
         if found:
-            if before.strip():
-                deltas.append(ContentDelta(before.rstrip()))
-            self._held, self._phase = rest, "head"
+            said = before.rstrip()
+            if said:
+                deltas.append(ContentDelta(said))
+            self._held, self._blanks, self._phase = rest, before[len(said) :], "head"
             return True
         certain = len(_certain(self._held).rstrip())
         if certain:
@@ -116,7 +118,7 @@ class ToolReader:
         head = _HEAD.match(self._held)
         if head is None:
             if CLOSE in self._held or len(self._held) > _LONGEST_HEAD:
-                deltas.append(ContentDelta(OPEN))
+                deltas.append(ContentDelta(self._blanks + OPEN))
                 self._phase = "content"
                 return True
             return False

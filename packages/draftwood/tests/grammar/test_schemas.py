@@ -65,6 +65,36 @@ def test_names_of_properties_have_one_spelling(
         assert fits(of_tool, f"{OPEN}{arguments}{CLOSE}") == fitting
 
 
+LISTS = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_closed"),
+    [
+        (LISTS, True),
+        ({**LISTS, "additionalProperties": True}, False),
+        ({**LISTS, "additionalProperties": {"type": "string"}}, False),
+        ({**LISTS, "patternProperties": {"^b": {"type": "string"}}}, False),
+        ({"properties": LISTS["properties"], "required": ["a", "b"]}, False),
+        ({**LISTS, "minProperties": 2}, False),
+        ({**LISTS, "properties": {**LISTS["properties"], "c": False}}, False),
+        ({"type": "object"}, False),
+        ({"allOf": [{"$ref": "#/$defs/own"}], "title": "One", "$defs": {"own": LISTS}}, True),
+        ({"anyOf": [{"$ref": "#/$defs/own"}, {"type": "null"}], "$defs": {"own": LISTS}}, True),
+        ({"allOf": [LISTS, {"properties": {"b": {"type": "string"}}}]}, False),
+        ({**LISTS, "anyOf": [{"properties": {"b": {"type": "string"}}}]}, False),
+    ],
+)
+def test_objects_that_list_properties_and_speak_of_no_others_have_none(
+    compiler: Compiler,  # noqa: F811
+    schema: dict[str, Any],
+    is_closed: bool,
+) -> None:
+    grammar = compiler.json_schema(schema)
+    assert fits(grammar, '{"a": 1}') or not is_closed
+    assert fits(grammar, '{"a": 1, "b": "x"}') != is_closed
+
+
 STEP = {"type": "number", "multipleOf": 1_000_003}
 
 
@@ -224,6 +254,7 @@ def test_alternatives_that_may_overlap_are_refused_with_a_cure(compiler: Compile
 def test_what_is_no_schema_stays_as_it_is() -> None:
     data = {"exclusiveMinimum": 0, "maximum": 0.5, "multipleOf": 10**9 + 7, "uniqueItems": False}
     schema = {"enum": [data], "const": data, "default": data, "properties": {"multipleOf": {}}}
+    schema["additionalProperties"] = True
     assert mended(schema) == schema
     assert mended({"items": {"uniqueItems": False}}) == {"items": {}}
     assert mended(True) is True
@@ -241,7 +272,7 @@ def test_counts_of_properties_are_left_out_of_tools(compiler: Compiler) -> None:
     assert fitting({"a": "x"})
     fitting = call_of(compiler, {"properties": {"a": text, "b": text}, "maxProperties": 1})
     assert fitting({"a": "x"})
-    with pytest.raises(ValueError, match="schemas cannot be followed"):
+    with pytest.raises(ValueError, match="tool f cannot be followed: min/maxProperties"):
         call_of(compiler, {"properties": {"a": text}, "minProperties": 1}, strict=True)
 
 
@@ -270,3 +301,12 @@ def test_what_cannot_be_kept_is_left_out_of_the_tool_that_has_it(
     strict = Tool("g", "", tools[1].parameters, strict=True)
     with pytest.raises(ValueError, match="cannot be followed"):
         compiler.tools([tools[0], strict], ToolChoice("required"))
+
+
+def test_a_tool_that_asks_for_more_properties_than_it_lists_may_have_others(
+    compiler: Compiler,  # noqa: F811
+) -> None:
+    fitting = call_of(compiler, {"properties": {"a": {"type": "string"}}, "minProperties": 2})
+    assert fitting({"a": "x", "b": 1})
+    fitting = call_of(compiler, {"properties": {"a": {"type": "string"}}})
+    assert not fitting({"a": "x", "b": 1})

@@ -157,6 +157,60 @@ def test_strict_tools_refuse_what_others_leave_out(compiler: Compiler) -> None:
         compiler.tools([Tool("now", "", unkept, strict=True)], ToolChoice("required"))
 
 
+def alone(value: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of one name, which has to be there."""
+    return {"type": "object", "properties": {"a": value}, "required": ["a"]}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        (alone({"type": "strin"}), "Invalid type: strin"),
+        (alone({"$ref": "#/$defs/X"}), "'/\\$defs/X' does not exist"),
+        (alone({"type": "integer", "minimum": 5, "maximum": 3}), "'a' is unsatisfiable"),
+        (alone({"enum": []}), "'a' is unsatisfiable"),
+        (
+            {"properties": {}, "required": ["b"], "additionalProperties": False},
+            "'b' is unsatisfiable",
+        ),
+    ],
+)
+def test_mistakes_in_parameters_are_told_of_every_tool(
+    compiler: Compiler, parameters: dict[str, Any], reason: str, strict: bool
+) -> None:
+    tools = [Tool("now"), Tool("later", "", parameters, strict)]
+    told = f"^the parameters of the tool later cannot be followed: [^|]*{reason}$"
+    with pytest.raises(ValueError, match=told):
+        compiler.tools(tools, ToolChoice("required"))
+
+
+def test_alternatives_that_may_be_two_are_any_of_them_where_a_tool_is_not_strict(
+    compiler: Compiler,
+) -> None:
+    either = alone({"oneOf": [{"type": "integer"}, {"type": "number"}]})
+    grammar = compiler.tools([Tool("now", "", either)], ToolChoice("required"))
+    assert grammar is not None
+    called = [NOW.replace("{}", f'{{"a": {each}}}') for each in ("1.5", "true")]
+    assert [fits(grammar, each) for each in called] == [True, False]
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_an_answer_is_calls_or_fits_its_schema(compiler: Compiler, parallel: bool) -> None:
+    schema = {"type": "object", "properties": {"rain": {"type": "boolean"}}, "required": ["rain"]}
+    grammar = compiler.tools([Tool("now")], ToolChoice("auto", parallel=parallel), schema)
+    assert grammar is not None
+    assert grammar.begins_at_once
+    assert fits(grammar, NOW)
+    assert fits(grammar, f"{NOW}\n{NOW}") == parallel
+    assert fits(grammar, '{"rain": true}')
+    wrong = ["", "Hi", f"Hi {NOW}", '{"rain": 3}', f'{NOW}\n{{"rain": true}}', '{"rain": true}Hi']
+    assert [each for each in wrong if fits(grammar, each)] == []
+    required = compiler.tools([Tool("now")], ToolChoice("required"), schema)
+    assert required is not None
+    assert not fits(required, '{"rain": true}')
+
+
 @pytest.mark.parametrize("arguments", ["{", "[" * 5000 + "]" * 5000])
 def test_arguments_that_cannot_be_read_stay_a_text(arguments: str) -> None:
     call = {"function": {"name": "now", "arguments": arguments}}
@@ -186,8 +240,9 @@ TEXTS = {
     'so <tool_call>\n{"name": "now", "argu': ("so", []),
     f"{NOW}\n<tool_": ("", [ToolCall("call_0", "now", "{}")]),
     "so <tool": ("so ", []),
-    "so <tool_call>\n[1": ("so<tool_call>\n[1", []),
-    'so <tool_call>{"title": "': ('so<tool_call>{"title": "', []),
+    "so <tool_call>\n[1": ("so <tool_call>\n[1", []),
+    'so <tool_call>{"title": "': ('so <tool_call>{"title": "', []),
+    "a\n <tool_call>b</tool_call>": ("a\n <tool_call>b</tool_call>", []),
     CALL[:60]: ("", [ToolCall("call_0", "weather", '{"city": "Rome ')]),
     "  \n": ("  \n", []),
 }

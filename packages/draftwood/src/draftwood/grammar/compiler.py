@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -31,6 +30,8 @@ SPELLING = {"whitespace_pattern": WHITESPACE, "json_allowed_escapes": ESCAPES}
 """Options for the compiler of schemas."""
 
 ITS_ADVICE = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
+MISTAKES = ("Invalid type", "does not exist", "Unsatisfiable schema", "leads to no schema")
+"""Signs of reasons against a schema that no model could follow."""
 OUR_ADVICE = "Use anyOf, or alternatives that a required constant tells apart"
 
 
@@ -90,61 +91,66 @@ class Compiler:
             _guidance().LLMatcher.grammar_from_regex(pattern), "the regular expression"
         )
 
-    def tools(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar | None:
+    def tools(
+        self, tools: Sequence[Tool], choice: ToolChoice, answer: Mapping[str, Any] | None = None
+    ) -> Grammar | None:
         """Compile a grammar of texts that may or must call tools, with arguments by their schemas.
+
+        Of a tool that is not strict, what cannot be kept of its schema is left out.
 
         Args:
             tools: that may be called.
             choice: whether they are.
+            answer: schema of a text that calls none, where it may.
 
         Returns:
             None where any text will do.
+
+        Raises:
+            ValueError: for a schema with a mistake, or, where it is strict, with what cannot be
+                kept; it names the tool.
         """
         if choice.mode == "none" or not tools:
             return None
         try:
-            return self._of_tools(tools, choice)
+            return self._of_tools(tools, choice, answer)
         except ValueError:
             kept = [self._kept(tool) for tool in tools]
             if kept == [*tools]:
                 raise
-            return self._of_tools(kept, choice)
+            return self._of_tools(kept, choice, answer)
 
-    def _of_tools(self, tools: Sequence[Tool], choice: ToolChoice) -> Grammar:
+    def _of_tools(
+        self, tools: Sequence[Tool], choice: ToolChoice, answer: Mapping[str, Any] | None = None
+    ) -> Grammar:
         try:
-            lark = lark_of_tools(tools, choice, SPELLING, self._words)
+            lark = lark_of_tools(tools, choice, SPELLING, self._words, answer)
         except RecursionError:
             raise ValueError("the tools' schemas are nested too deeply") from None
         require_small("the tools' schemas", lark)
-        source, is_free = _guidance().LLMatcher.grammar_from_lark(lark), choice.mode == "auto"
+        source = _guidance().LLMatcher.grammar_from_lark(lark)
+        is_free = choice.mode == "auto" and answer is None
         return self._compiled(source, "the tools' schemas", begins_at_once=not is_free)
 
     def _kept(self, tool: Tool) -> Tool:
         """A tool whose schema can be followed, without what cannot be kept."""
-        if tool.strict:
-            return tool
         ways = (
             lambda: tool.parameters,
             lambda: mended(tool.parameters, True, PATTERNS),
             lambda: {"type": "object"},
         )
         for way in ways:
-            with suppress(ValueError):
+            try:
                 found = replace(tool, parameters=way())
                 self._of_tools([found], ToolChoice("required"))
                 return found
+            except ValueError as error:
+                reason = _reason_in_schema(str(error))
+                if tool.strict or any(sign in reason for sign in MISTAKES):
+                    raise ValueError(
+                        f"the parameters of the tool {tool.name} cannot be followed: {reason}"
+                    ) from None
         return tool
-
-    def of_answer(
-        self, schema: Mapping[str, Any] | None, tools: Sequence[Tool], choice: ToolChoice
-    ) -> Grammar | None:
-        """Compile what an answer must fit: calls of tools where there may be some, else a schema.
-
-        Returns:
-            None where any text will do.
-        """
-        calls = self.tools(tools, choice)
-        return calls if calls is not None or schema is None else self.json_schema(schema)
 
     @property
     def _backend(self) -> Any:
@@ -264,6 +270,12 @@ def _with_mended_schemas(grammar: str) -> str:
 def _require_text(what: str, text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{what} is a text, got {type(text).__name__}")
+
+
+def _reason_in_schema(told: str) -> str:
+    """Reason against a tool's schema, without the grammar around it."""
+    reason = re.split(r" \d+ \| ", told.rpartition("cannot be followed: ")[2])[0]
+    return reason.rpartition("failed to compile JSON schema: ")[2]
 
 
 def _reason(error: str) -> str:

@@ -28,7 +28,16 @@ COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
 """Keywords with other schemas of the same value."""
 ANNOTATIONS = (
     *("title", "description", "default", "example", "examples", "deprecated", "readOnly"),
-    *("writeOnly", "$schema", "$id", "$anchor", "$comment", "$defs", "definitions"),
+    *(
+        "writeOnly",
+        "$schema",
+        "$id",
+        "$anchor",
+        "$comment",
+        "$defs",
+        "definitions",
+        "discriminator",
+    ),
 )
 """Keywords that ask nothing of the value."""
 

@@ -17,6 +17,8 @@ GROUPS = (("patternProperties", "additionalProperties"), ("items", "additionalIt
 the other where a keyword such as ``anyOf`` stands between.
 """
 COUNTS, PATTERNS = ("minProperties", "maxProperties"), ("pattern", "patternProperties", "format")
+OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+"""Keywords that speak of properties that are not listed."""
 MOST_OPTIONAL = 40
 """Optional properties of which one must be there: a grammar has an alternative for each."""
 SET_SIGNS = ("[", "&&", "--", "~~")
@@ -30,6 +32,9 @@ CHARACTERS = re.compile(
 
 def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) -> Any:
     """Write a schema so that it is compiled as it is meant.
+
+    An object that lists properties and says nothing of others has no others, unless schemas of the
+    document ask more of the same value: models would seldom end it.
 
     Args:
         lenient: leave out numbers, constants and counts that cannot be kept.
@@ -115,6 +120,8 @@ class _Mending:
             for key, value in schema.items()
             if key not in self.without and not (key == "uniqueItems" and value is False)
         }
+        if not self.meets:
+            found = _closed(found)
         if self.lenient and "properties" in found:
             found = {key: value for key, value in found.items() if key not in COUNTS}
         _require_few_alternatives(found)
@@ -130,6 +137,19 @@ class _Mending:
         if key in NAMED and isinstance(value, Mapping):
             return {name: self.of(each) for name, each in value.items()}
         return self.of(value)
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without other properties, where it lists some and does not speak of others."""
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if not isinstance(properties, Mapping) or any(key in schema for key in OTHERS):
+        return schema
+    asks_for_others = (
+        any(each is False for each in properties.values())
+        or "minProperties" in schema
+        or not (isinstance(required, list) and all(name in properties for name in required))
+    )
+    return schema if asks_for_others else {**schema, "additionalProperties": False}
 
 
 def _grouped(schema: dict[str, Any]) -> dict[str, Any]:

@@ -70,11 +70,16 @@ class ToolChoice:
 
 
 def lark_of_tools(
-    tools: Sequence[Tool], choice: ToolChoice, spelling: Mapping[str, str], words: Mapping[str, int]
+    tools: Sequence[Tool],
+    choice: ToolChoice,
+    spelling: Mapping[str, str],
+    words: Mapping[str, int],
+    answer: Mapping[str, Any] | None = None,
 ) -> str:
     """The grammar of an answer, in Lark.
 
     Args:
+        answer: schema of an answer without calls, where there may be one.
         spelling: options for the compiler of schemas.
         words: tokens that are whole words; where tags are among them, calls that have to be there
             begin with that token, and any call may end with one.
@@ -82,7 +87,7 @@ def lark_of_tools(
     chosen = [tool for tool in tools if choice.mode != "named" or tool.name == choice.name]
     opening, closing = json.dumps(OPEN), json.dumps(CLOSE)
     lines = ["%llguidance {}"]
-    if choice.mode == "auto":
+    if choice.mode == "auto" and answer is None:
         lines += [
             f"start: {'called* ANY' if choice.parallel else 'called | ANY'}",
             "called: opened body",
@@ -92,7 +97,8 @@ def lark_of_tools(
     else:
         begin = f"<[{words[OPEN]}]>" if OPEN in words else opening
         more = f' ("\\n" {begin} body)*' if choice.parallel else ""
-        lines.append(f"start: {begin} body{more}")
+        other = " | answer" if choice.mode == "auto" else ""
+        lines.append(f"start: {begin} body{more}{other}")
     names = [f"tool_{number}" for number in range(len(chosen))]
     lines += [
         f'body: "\\n" ({" | ".join(names)}) {json.dumps("}" + chr(10))} end',
@@ -100,10 +106,14 @@ def lark_of_tools(
     ]
     for name, tool in zip(names, chosen, strict=True):
         begin = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-        guidance = {**spelling, "lenient": not tool.strict}
-        asked = mended({"type": "object", **tool.parameters}, lenient=not tool.strict)
+        lenient = not tool.strict
+        guidance = {**spelling, "lenient": lenient, "coerce_one_of": lenient}
+        asked = mended({"type": "object", **tool.parameters}, lenient)
         schema = {**asked, "x-guidance": guidance}
         lines.append(f"{name}: {json.dumps(begin)} %json {json.dumps(schema)}")
+    if answer is not None and choice.mode == "auto":
+        schema = {**mended(answer), "x-guidance": spelling}
+        lines.append(f"answer: %json {json.dumps(schema)}")
     return "\n".join(lines)
 
 
