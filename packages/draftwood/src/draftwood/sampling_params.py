@@ -21,6 +21,7 @@ from draftwood.rules import (
     require_rules,
 )
 from draftwood.validation import (
+    JsonSchema,
     require_biases,
     require_flag,
     require_kind,
@@ -320,7 +321,7 @@ class SamplingParams(DrawingOptions, LengthOptions):
         least=0,
         places=(),
     )
-    json_schema: Mapping[str, Any] | str | None = _option(
+    json_schema: JsonSchema | None = _option(  # noqa: RUF009  a field, as above
         None, "schema", "Write JSON of this schema.", places=("command line",)
     )
     grammar: "Constraint | str | None" = _option(  # noqa: RUF009  a field, as above

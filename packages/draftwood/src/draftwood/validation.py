@@ -7,12 +7,22 @@ import json
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 LARGEST = 64 * 1024
 """Bytes of a schema or grammar."""
 MOST_BIAS = 1e38
 """Bound of a bias; logits are in float32."""
+
+
+class HasJsonSchema(Protocol):
+    """A class whose objects are read from JSON, as Pydantic's models are."""
+
+    def model_json_schema(self) -> Mapping[str, Any]: ...
+
+
+JsonSchema = Mapping[str, Any] | str | HasJsonSchema | type[HasJsonSchema]
+"""A schema as a dict, as JSON, or that of a class."""
 
 
 def require_number(name: str, value: object, wanted: str = "a number") -> None:
@@ -85,17 +95,22 @@ def require_like_size(target: int, draft: int) -> None:
         )
 
 
-def schema_text(schema: Mapping[str, Any] | str) -> str:
-    """A JSON schema as JSON.
+def schema_text(schema: JsonSchema) -> str:
+    """A JSON schema as JSON; of a class of Pydantic, that of its objects.
 
     Raises:
         TypeError: for another type.
         ValueError: for what is no JSON object, too deep for one, or too large.
     """
-    if not isinstance(schema, (Mapping, str)):
-        raise TypeError(f"a JSON schema is a dict or a JSON text, got {type(schema).__name__}")
+    of_class: Any = getattr(schema, "model_json_schema", None)
+    given = of_class() if callable(of_class) else schema
+    if not isinstance(given, (Mapping, str)):
+        raise TypeError(
+            "a JSON schema is a dict, a JSON text or a class of Pydantic, got"
+            f" {type(given).__name__}"
+        )
     try:
-        text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
+        text = given if isinstance(given, str) else json.dumps(given, allow_nan=False)
         if not isinstance(json.loads(text), dict):
             raise ValueError("a schema is an object")
     except RecursionError:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from test_tools import TOKENIZER, compiler, fits  # noqa: F401  (a fixture)
 
+import draftwood
 from draftwood.grammar import Compiler, Tool, ToolChoice
 from draftwood.grammar.compiler import _reason
 from draftwood.grammar.schemas import mended
@@ -310,3 +311,18 @@ def test_a_tool_that_asks_for_more_properties_than_it_lists_may_have_others(
     assert fitting({"a": "x", "b": 1})
     fitting = call_of(compiler, {"properties": {"a": {"type": "string"}}})
     assert not fitting({"a": "x", "b": 1})
+
+
+def test_a_class_that_knows_its_schema_is_taken_for_it(compiler: Compiler) -> None:  # noqa: F811
+    class Place:
+        @classmethod
+        def model_json_schema(cls) -> dict[str, Any]:
+            return LISTS
+
+    params = draftwood.SamplingParams(json_schema=Place)
+    grammar = compiler.json_schema(Place)
+    assert params.json_schema is Place
+    assert fits(grammar, '{"a": 1}')
+    assert not fits(grammar, '{"a": "x"}')
+    with pytest.raises(TypeError, match="a class of Pydantic, got type"):
+        draftwood.SamplingParams(json_schema=int)  # type: ignore[arg-type]

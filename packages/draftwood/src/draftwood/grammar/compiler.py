@@ -13,7 +13,7 @@ from draftwood.grammar.schemas import PATTERNS, mended
 from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
 from draftwood.optional import install_command
 from draftwood.tokenizer.protocol import AnyTokenizer
-from draftwood.validation import require_small, schema_text
+from draftwood.validation import JsonSchema, require_small, schema_text
 
 if TYPE_CHECKING:
     import llguidance
@@ -55,8 +55,8 @@ class Compiler:
     ) -> None:
         self.tokenizer, self.vocab_size, self.end_tokens = tokenizer, vocab_size, end_tokens
 
-    def json_schema(self, schema: Mapping[str, Any] | str) -> Grammar:
-        """Compile a JSON schema, given as a dict or as JSON.
+    def json_schema(self, schema: JsonSchema) -> Grammar:
+        """Compile a JSON schema, given as a dict, as JSON or by a class of Pydantic.
 
         Properties come in the order of the schema. References lead to places in the schema alone.
 
