@@ -35,11 +35,12 @@ def save_tiny(
     layers: int = 2,
     end: str | None = None,
     tokenizer: PreTrainedTokenizerFast | None = None,
+    template: str = TEMPLATE,
 ) -> str:
     """A random Llama whose tokens are letters; nothing ends its text, or this one does."""
     tokenizer = tokenizer or letters()
     tokenizer.eos_token = end
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     model = tiny_llama(layers=layers, vocab=len(LETTERS), context=context)
     model.save_pretrained(folder)

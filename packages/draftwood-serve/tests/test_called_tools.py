@@ -1,18 +1,22 @@
 """Texts with tools by a tiny model: how calls end, and what is told beside the text."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from draftwood.stats import TokenLogprob
+from draftwood_serve.formats.chat import ChatChunks
 from draftwood_serve.formats.responses import ResponseFormatter
 from draftwood_serve.mapping import of_responses
+from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.responses import ResponsesBody
 from draftwood_serve.texts import TextUpdate, ToldToken
+from draftwood_serve.thoughts import AnswerReader
 from draftwood_serve.token_texts import TokenTexts
+from draftwood_serve.tool_calls import read_calls
 from letters import LETTERS, letters
 from local_server import RunningServer, running, save_tiny
 
@@ -53,10 +57,66 @@ def test_a_call_counts_where_it_is_whole(
     assert "".join(call["function"]["arguments"].split()) == arguments
     assert whole["finish_reason"] == reason
     choices = [each["choices"][0] for each in caller.stream("/v1/chat/completions", **sent)]
-    deltas = [delta for each in choices for delta in each["delta"].get("tool_calls", ())]
-    told = "".join(each["function"]["arguments"] for each in deltas)
-    assert told == call["function"]["arguments"]
-    assert choices[-1]["finish_reason"] == reason
+    assert called([each["delta"] for each in choices]) == [
+        ("weather", call["function"]["arguments"])
+    ]
+    assert [each["delta"]["content"] for each in choices if "content" in each["delta"]] == [None]
+    assert [each["finish_reason"] for each in choices] == [None] * (len(choices) - 1) + [reason]
+
+
+def called(deltas: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Names and arguments of the calls of a stream, as clients join them: one piece of a chunk."""
+    found: list[tuple[str, str]] = []
+    for delta in deltas:
+        if "tool_calls" in delta:
+            (piece,) = delta["tool_calls"]
+            if piece["index"] == len(found):
+                assert piece["id"]
+                found.append((piece["function"]["name"], ""))
+            name, arguments = found.pop()
+            assert piece["index"] == len(found)
+            found.append((name, arguments + piece["function"]["arguments"]))
+    return found
+
+
+ROME, OSLO = (f'{{"city": "{each}", "of": {{"a": [1]}}}}' for each in ("rome", "oslo"))
+TWO = "".join(
+    f'<tool_call>{{"name": "weather", "arguments": {each}}}</tool_call>' for each in (ROME, OSLO)
+)
+
+
+@pytest.mark.parametrize("length", [1, 7, 30, 60, 1000])
+def test_each_chunk_holds_one_piece_of_one_call(length: int) -> None:
+    text = f"I look. {TWO}"
+    pieces = [text[start : start + length] for start in range(0, len(text), length)]
+    updates = [update(each) for each in pieces] + [TextUpdate(0, "", (), 9, "stop")]
+
+    async def chunks(first: list[TextUpdate], *others: Any) -> AsyncIterator[Any]:
+        for choice in (choice for each in first for choice in others[-1](each)):
+            yield choice
+
+    answer: Any = SimpleNamespace(
+        **{"wholes": [None], "chunks": chunks, "step": lambda _: {}},
+        token_texts=TokenTexts(letters()),
+        reader=lambda _, calls: AnswerReader(calls),
+    )
+    body = ChatBody.model_validate({"messages": [{"role": "user", "content": "go"}]})
+    body.logprobs = True
+
+    async def heard() -> list[Any]:
+        return [each async for each in ChatChunks(answer, body, True).events(updates)]
+
+    choices = asyncio.run(heard())
+    deltas = [each["delta"] for each in choices]
+    content, calls = read_calls(text)
+    assert called(deltas) == [(each.name, each.arguments) for each in calls]
+    assert [each.arguments for each in calls] == [ROME, OSLO]
+    assert "".join(each.get("content") or "" for each in deltas) == content == "I look."
+    assert not any(each.get("content") and "tool_calls" in each for each in deltas)
+    assert [each.get("role") for each in deltas] == ["assistant"] + [None] * (len(deltas) - 1)
+    assert choices[-1]["finish_reason"] == "tool_calls"
+    told = [token for each in choices if each["logprobs"] for token in each["logprobs"]["content"]]
+    assert len(told) == sum(len(each.told) for each in updates), "each token is told once"
 
 
 def test_a_response_tells_the_logprobs_of_its_text_with_tools_too(caller: RunningServer) -> None:
@@ -153,6 +213,8 @@ def test_messages_around_a_call_tell_their_own_tokens_and_the_blanks_before_it()
         model="tiny",
         token_texts=TokenTexts(letters()),
         wholes=[SimpleNamespace(finish_reason="stop")],
+        reader=lambda _, calls: AnswerReader(calls),
+        thought_tokens=0,
         updates=heard,
         usage=lambda: (
             {"prompt_tokens": 1, "prompt_tokens_details": {}, "completion_tokens": 9}

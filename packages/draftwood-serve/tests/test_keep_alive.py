@@ -103,6 +103,24 @@ def test_an_empty_request_loads_it_or_lets_it_leave(own: RunningServer) -> None:
     assert there(own)
 
 
+def test_its_description_is_kept_once_it_has_left(own: RunningServer) -> None:
+    def told() -> list[Any]:
+        (card,) = own.client.get("/api/tags").json()["models"]
+        page = own.client.get("/page.json").json()
+        length = own.client.get("/v1/models").json()["data"][0]["max_model_len"]
+        names = ("context_length", "method", "methods", "token_by_token")
+        shown = own.post("/api/show", model=NAME)
+        return [shown, card["size"], length, *(page[name] for name in names)]
+
+    before = told()
+    assert before[0]["capabilities"] == ["completion", "tools"]
+    assert before[1] > 0
+    assert before[2] == 512
+    own.post("/api/generate", model=NAME, keep_alive=0)
+    assert not there(own)
+    assert told() == before
+
+
 def test_it_leaves_once_it_was_idle_for_so_long(own: RunningServer) -> None:
     models = own.client.get("/api/ps").json()["models"]
     assert [each["expires_at"][:4] for each in models] == ["9999"]

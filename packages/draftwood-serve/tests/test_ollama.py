@@ -13,10 +13,11 @@ import pytest
 import draftwood
 from draftwood.text.language_model import LanguageModel
 from draftwood_serve.formats.answers import WholeText
-from draftwood_serve.formats.ollama import OllamaAnswer, as_message
+from draftwood_serve.formats.ollama import OllamaAnswer, Say, as_message, as_response
 from draftwood_serve.ollama import of_chat, of_generate
 from draftwood_serve.schemas.ollama import OllamaChatBody, OllamaGenerateBody, OllamaOptions
 from draftwood_serve.texts import TextUpdate
+from draftwood_serve.thoughts import AnswerReader
 from local_server import NAME, RunningServer, running, save_tiny
 
 MESSAGES = [{"role": "user", "content": "why is the sky blue"}]
@@ -92,6 +93,7 @@ def test_every_option_of_its_documentation_is_taken(server: RunningServer) -> No
         **{"mirostat_eta": 0.6, "penalize_newline": True, "stop": ["\n", "user:"], "numa": False},
         **{"num_ctx": 1024, "num_batch": 2, "num_gpu": 1, "main_gpu": 0, "low_vram": False},
         **{"vocab_only": False, "use_mmap": True, "use_mlock": False, "num_thread": 8},
+        **{"f16_kv": True, "logits_all": False, "embedding_only": False, "tfs_z": 1},
     }
     ask = {"model": NAME, "prompt": "why", "stream": False}
     first, again = (server.post("/api/generate", options=options, **ask) for _ in range(2))
@@ -103,6 +105,13 @@ def test_every_option_of_its_documentation_is_taken(server: RunningServer) -> No
     )
     assert first["response"].startswith(stopped["response"])
     assert stopped["done_reason"] == "stop"
+
+
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    given = {"top_k": 20.0, "seed": -3.0, "num_predict": 7.0, "repeat_last_n": 0.0}
+    found = OllamaOptions.model_validate(given)
+    assert found == OllamaOptions(top_k=20, seed=-3, num_predict=7, repeat_last_n=0)
+    assert type(found.top_k) is int
 
 
 def test_penalties_that_look_at_no_token_are_off() -> None:
@@ -142,7 +151,13 @@ TOOL = {
 
 
 class Written:
-    """An answer whose text is known."""
+    """An answer whose text is known.
+
+    Attributes:
+        thought: tags of a thought that it may begin with.
+    """
+
+    thought: tuple[str, str, bool] | None = None
 
     def __init__(self, *pieces: str) -> None:
         text = "".join(pieces)
@@ -161,6 +176,30 @@ class Written:
 
     async def finish(self) -> None:
         """Nothing is left to be written."""
+
+    def reader(self, choice: int, calls: bool) -> AnswerReader:
+        return AnswerReader(calls, self.thought)
+
+
+@pytest.mark.parametrize("say", [as_message, as_response])
+def test_thoughts_are_told_apart(say: Say) -> None:
+    answer: Any = Written("I th", "ink.</thi", "nk>\n\nYes", "!")
+    answer.thought = ("<think>", "</think>", True)
+    (field,) = say("", "", [])
+    text = "content" if field == "message" else "response"
+
+    def parts(told: dict[str, Any]) -> tuple[str, str]:
+        found = told["message"] if field == "message" else told
+        return found[text], found.get("thinking", "")
+
+    assert parts(asyncio.run(OllamaAnswer(answer, say, False).whole())) == ("Yes!", "I think.")
+
+    async def streamed() -> list[Any]:
+        told = OllamaAnswer(answer, say, False).lines(await answer.updates())
+        return [json.loads(each) async for each in told]
+
+    said = [*map(parts, asyncio.run(streamed()))]
+    assert said == [("", "I th"), ("", "ink."), ("Yes", ""), ("!", ""), ("", "")]
 
 
 def test_calls_of_tools_are_objects() -> None:
@@ -250,6 +289,9 @@ def test_a_tag_may_be_left_out(server: RunningServer) -> None:
         ({"nonsense": 1}, "there is no field nonsense"),
         ({"images": ["aGk="]}, "does not support images"),
         ({"think": True}, "leave think out"),
+        ({"think": "low"}, "leave think out"),
+        ({"options": {"top_k": 1.5}}, "options.top_k: Input should be a valid integer"),
+        ({"options": {"top_k": -2.0}}, "options.top_k"),
         ({"format": "xml"}, "format"),
     ],
 )
@@ -271,8 +313,6 @@ def test_other_faults_are_told_in_one_line(server: RunningServer) -> None:
     assert told == "raw mode does not support template, system, or context"
     told = refused(server, "/api/generate", 400, suffix="b", system="be brief", **ask)
     assert "suffix goes without system" in told
-    chat: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "tools": [TOOL]}
-    assert "tools or format" in refused(server, "/api/chat", 400, format="json", **chat)
     assert "there is no POST /api/push" in refused(server, "/api/push", 404)
     response = server.client.post("/api/chat", content=b"model=a")
     assert response.status_code == 400

@@ -1,12 +1,14 @@
 """Requests that are refused: one error in OpenAI's shape that names the field."""
 
 from time import perf_counter
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from draftwood_serve.errors import ApiError
 from draftwood_serve.jobs import blaming_the_request
+from draftwood_serve.mapping import of_responses
 from draftwood_serve.schemas.chat import ChatBody
 from draftwood_serve.schemas.completions import CompletionBody
 from draftwood_serve.schemas.embeddings import EmbeddingBody, OllamaEmbedBody
@@ -15,7 +17,7 @@ from draftwood_serve.schemas.ollama import OllamaChatBody, OllamaGenerateBody
 from draftwood_serve.schemas.responses import ResponsesBody
 from local_server import RunningServer
 
-CHAT = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 4}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}], "max_tokens": 4}
 TOOL = {"type": "function", "function": {"name": "now"}}
 BAD_TOOL = {
     "type": "function",
@@ -50,7 +52,6 @@ TEXT = {"prompt": "go", "max_tokens": 4}
         ({"rules": {"momentum": -1}}, None, "invalid_value"),
         ({"nonsense": 1}, "nonsense", "unknown_parameter"),
         ({"chat_template": "{{ x }}"}, "chat_template", "unsupported_parameter"),
-        ({"chat_template_kwargs": {}}, "chat_template_kwargs", "unsupported_parameter"),
         ({"min_tokens": -1}, "min_tokens", "invalid_value"),
         ({"min_tokens": 5}, "min_tokens", "invalid_value"),
         ({"speculative": {"methods": "auto"}}, "speculative", "unknown_parameter"),
@@ -104,11 +105,6 @@ def test_a_bad_field_is_named(
         ("/v1/chat/completions", {**CHAT, "tools": [TOOL, TOOL]}, "different names"),
         (
             "/v1/chat/completions",
-            {**CHAT, "tools": [TOOL], "response_format": {"type": "json_object"}},
-            "not both",
-        ),
-        (
-            "/v1/chat/completions",
             {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
             "schema is missing",
         ),
@@ -125,12 +121,99 @@ def test_a_bad_field_is_named(
         ("/v1/responses", {"input": []}, "input"),
         ("/v1/responses", {"input": "x", "previous_response_id": "r"}, "previous_response_id"),
         ("/v1/responses", {"input": "x", "background": True}, "background"),
+        ("/v1/chat/completions", {**CHAT, "modalities": ["text", "audio"]}, "modalities"),
+        ("/v1/responses", {"input": "x", "truncation": "middle"}, "truncation"),
     ],
 )
 def test_a_bad_request_is_explained(
     server: RunningServer, path: str, body: dict[str, object], what: str
 ) -> None:
     assert what in server.refused(path, 400, **body)["message"]
+
+
+OF_A_CALL = {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {}}]}
+ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told", "param"),
+    [
+        (
+            "/v1/responses",
+            {"input": [{"type": "item_reference", "id": "msg_1"}]},
+            "item_reference is not supported, as this server stores nothing; send the item itself",
+            "input.0",
+        ),
+        (
+            "/v1/responses",
+            {"input": [{"role": "user", "content": "a"}, {"type": "web_search_call", "id": "b"}]},
+            "an item of type web_search_call is not supported by this server; leave it out or give"
+            " one of type message, function_call, function_call_output or reasoning",
+            "input.1",
+        ),
+        (
+            "/v1/responses",
+            {"input": [{"type": "function_call_output", "output": [{"type": "input_image"}]}]},
+            "this server does not support images",
+            "input.0.output",
+        ),
+        (
+            "/v1/responses",
+            {"input": "x", "tool_choice": ALLOWED},
+            "a tool_choice of type allowed_tools is not supported",
+            "tool_choice",
+        ),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [TOOL], "tool_choice": ALLOWED},
+            "a tool_choice of type allowed_tools is not supported",
+            "tool_choice",
+        ),
+        (
+            "/v1/chat/completions",
+            {**CHAT, "tools": [TOOL, {"type": "custom", "custom": {"name": "b"}}]},
+            "a tool of type custom is not supported by this server; leave it out or give one of"
+            " type function",
+            "tools.1",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [*CHAT["messages"], OF_A_CALL]},
+            "a call of type custom is not supported",
+            "messages.1.tool_calls.0",
+        ),
+    ],
+)
+def test_types_that_are_not_supported_are_told_as_such(
+    server: RunningServer, path: str, body: dict[str, object], told: str, param: str
+) -> None:
+    error = server.refused(path, 400, **body)
+    assert error["message"].startswith(told)
+    assert (error["code"], error["param"]) == ("unsupported_parameter", param)
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/chat/completions", {"modalities": ["text"], "echo": False, "best_of": 1}),
+        ("/v1/chat/completions", {"reasoning_effort": "low", "verbosity": "high"}),
+        ("/v1/completions", {"use_beam_search": False, "stop_token_ids": []}),
+        ("/v1/responses", {"background": False, "truncation": "auto"}),
+        ("/v1/responses", {"reasoning": {"effort": "low"}, "truncation": "disabled"}),
+    ],
+)
+def test_what_asks_for_nothing_else_is_taken(
+    server: RunningServer, path: str, more: dict[str, object]
+) -> None:
+    body: dict[str, object] = {"input": "go", "max_output_tokens": 4}
+    if path != "/v1/responses":
+        body = CHAT if "chat" in path else TEXT
+    wanted, found = (server.post(path, **body, seed=1, **each) for each in ({}, more))
+    field = "output" if "output" in wanted else "choices"
+    for told in (wanted, found):
+        for each in told[field]:
+            each.pop("id", None)
+    assert found[field] == wanted[field]
 
 
 def test_a_prompt_that_can_never_fit_has_a_code_of_its_own(server: RunningServer) -> None:
@@ -339,6 +422,30 @@ def test_unknown_paths_and_methods_have_the_same_shape(server: RunningServer) ->
     ):
         assert response.status_code == status
         assert response.json()["error"]["message"]
+    told = server.client.get("/v1/completions").json()["error"]["message"]
+    assert told == "there is no GET /v1/completions; send POST"
+    assert server.client.get("/api/chat").json()["error"] == "there is no GET /api/chat; send POST"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/v1/responses", b'{"input": [{"type": "\\ud800"}]}', "an item of type \\ud800"),
+        (
+            "/v1/responses",
+            b'{"input": "x", "tool_choice": {"type": "\\ud800"}}',
+            "a tool_choice of",
+        ),
+        ("/api/chat", b'{"model": "tiny", "options": {"\\ud800": 1}}', "invalid option \\ud800"),
+    ],
+)
+def test_half_a_character_of_a_wrong_name_is_told_as_its_code(
+    server: RunningServer, path: str, body: bytes, told: str
+) -> None:
+    response = server.client.post(path, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error if isinstance(error, str) else error["message"]).startswith(told)
 
 
 @pytest.mark.parametrize("body", [b'{"prompt": "\xff"}', b'{"seed": ' + b"9" * 5000 + b"}", b"{"])
@@ -377,6 +484,15 @@ def test_parts_that_are_no_text_are_refused_in_words(
     error = server.refused("/v1/chat/completions", 400, **body)
     assert error["message"].startswith(f"this server does not support {what}, ")
     assert (error["code"], error["param"]) == ("unsupported_parameter", "messages.0.content")
+
+
+def test_a_refusal_among_the_parts_of_an_answer_is_text() -> None:
+    parts = [{"type": "refusal", "refusal": "I may not."}]
+    messages: Any = [*CHAT["messages"], {"role": "assistant", "content": parts}]
+    chat = ChatBody.model_validate({"messages": messages}).messages[-1].as_message()
+    assert chat["content"] == [{"type": "text", "text": "I may not."}]
+    (told,) = of_responses(ResponsesBody.model_validate({"input": messages})).prompts
+    assert told[-1] == {"role": "assistant", "content": "I may not."}
 
 
 def test_images_of_responses_are_refused_in_words(server: RunningServer) -> None:

@@ -132,10 +132,11 @@ def _add_errors(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         if error.status_code == 400:  # FastAPI's, of bytes and numbers that no JSON has
             return answered(request, _no_json())
-        if error.status_code == 404:
+        told = str(error.detail)
+        if error.status_code in (404, 405):
             told = f"there is no {request.method} {request.url.path}"
-        else:
-            told = str(error.detail)
+        if "Allow" in headers:  # 405
+            told += f"; send {headers['Allow']}"
         return answered(request, ApiError(error.status_code, told, headers=headers))
 
     @app.exception_handler(Exception)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from draftwood import engine
-from draftwood.grammar import Grammar, Tool, ToolChoice
+from draftwood.grammar import Tool, ToolChoice
 from draftwood.methods.answers import AnswersMethod
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.sampling_params import SamplingParams
@@ -94,6 +94,9 @@ class TextRequest:
         tools: that a chat's answer may call.
         tool_choice: whether it does.
         gap: text behind what is to be written, and other files; None goes on with the prompt.
+        names: what the chat template may ask for.
+        thinks: whether the answer begins with a thought, or how hard it thinks; None as usual.
+        must_think: whether a model without thoughts is refused.
         prompt_field, format_field: of the request's body, which errors name.
     """
 
@@ -110,6 +113,9 @@ class TextRequest:
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     speculation: Speculation = field(default_factory=Speculation)
     gap: infill.Gap | None = None
+    names: Mapping[str, Any] = field(default_factory=dict)
+    thinks: bool | str | None = None
+    must_think: bool = False
     prompt_field: str = "messages"
     format_field: str = "response_format"
 
@@ -261,8 +267,8 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
         raise bad_request("something in it is nested too deeply", param) from error
 
 
-def _grammar(lm: LanguageModel, wanted: TextRequest) -> Grammar | None:
-    """What an answer must fit, None for any; compiled in up to a second.
+def _grammar(lm: LanguageModel, wanted: TextRequest) -> Any:
+    """Grammar that an answer must fit, None for any; compiled in up to a second.
 
     A format is not asked of an answer that has to call a tool; else the answer fits one of both.
     """
@@ -281,7 +287,21 @@ def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
     if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
         _require_tokens(lm, prompt, wanted.prompt_field)
         return list(prompt)
-    return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice)
+    return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice, _names(lm, wanted))
+
+
+def _names(lm: LanguageModel, wanted: TextRequest) -> Mapping[str, Any]:
+    """Names that the chat template is told: how to think, and those of the request."""
+    thinks = wanted.thinks
+    if thinks is None:
+        return wanted.names
+    asked = lm.template_names
+    told: dict[str, Any] = {name: bool(thinks) for name in asked & {"enable_thinking", "thinking"}}
+    if isinstance(thinks, str) and "reasoning_effort" in asked:
+        told["reasoning_effort"] = thinks
+    if wanted.must_think and not told and lm.thought(()) is None:
+        raise bad_request(f"{lm.name} does not support thinking; leave think out", "think")
+    return {**told, **wanted.names}
 
 
 def _marks(lm: LanguageModel) -> infill.InfillTokens:
@@ -344,7 +364,7 @@ def _choice(
     sequence = lm.stream(tokens, **own).sequence
     if wanted.prompt_logprobs is not None:
         sequence.record_prompt(wanted.prompt_logprobs)
-    return Choice(sequence)
+    return Choice(sequence, None if wanted.raw else lm.thought(sequence.prompt))
 
 
 def _other_text(

@@ -20,6 +20,7 @@ from draftwood_serve.schemas.responses import (
     InputItem,
     MessageItem,
     NamedResponseTool,
+    ReasoningItem,
     ResponsesBody,
     TextPart,
 )
@@ -47,6 +48,8 @@ def of_chat(body: ChatBody) -> TextRequest:
         seed=body.seed,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         **constraints(body),
+        names=body.chat_template_kwargs or {},
+        thinks=_thinks(body.reasoning_effort),
         speculation=speculation(body.speculative),
     )
 
@@ -98,16 +101,22 @@ def of_responses(body: ResponsesBody) -> TextRequest:
         seed=body.seed,
         max_tokens=body.max_output_tokens,
         **response_constraints(body),
+        thinks=None if body.reasoning is None else _thinks(body.reasoning.effort),
         prompt_field="input",
         speculation=speculation(body.speculative),
     )
+
+
+def _thinks(effort: str | None) -> bool | str | None:
+    """Way to think, by OpenAI's names of efforts; None leaves it to the model."""
+    return False if effort == "none" else effort
 
 
 def constraints(body: ChatBody) -> dict[str, Any]:
     """Constraints on the answer to a chat: fields of ``TextRequest``."""
     schema, wanted = None, body.response_format
     if isinstance(wanted, JsonObjectFormat):
-        schema = ANY_OBJECT
+        schema = ANY_OBJECT if wanted.definition is None else wanted.definition
     elif isinstance(wanted, JsonSchemaFormat):
         schema = _given(wanted.json_schema.definition, "response_format.json_schema.schema")
     tools = [each.model_dump() for each in body.tools or ()]
@@ -175,12 +184,20 @@ def prompts_of(prompt: str | Sequence[Any]) -> list[Any]:
 
 
 def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
-    """The items of a response's input as messages; calls join the assistant's message before."""
+    """The items of a response's input as messages.
+
+    Calls join the assistant's message before them, a thought the one behind it.
+    """
     found: list[dict[str, Any]] = []
+    thought: dict[str, Any] = {}
     for item in items:
-        if isinstance(item, MessageItem):
+        if isinstance(item, ReasoningItem):
+            text = "".join(part.text for part in item.content or ())
+            thought = {"reasoning_content": text} if text else {}
+        elif isinstance(item, MessageItem):
             role = "system" if item.role == "developer" else item.role
-            found.append({"role": role, "content": _text(item.content)})
+            own = thought if role == "assistant" else {}
+            found.append({"role": role, "content": _text(item.content), **own})
         elif isinstance(item, FunctionCallItem):
             call: Mapping[str, Any] = {
                 "id": item.call_id,
@@ -188,11 +205,12 @@ def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
                 "function": {"name": item.name, "arguments": item.arguments},
             }
             if not found or found[-1]["role"] != "assistant":
-                found.append({"role": "assistant", "content": None})
+                found.append({"role": "assistant", "content": None, **thought})
             found[-1].setdefault("tool_calls", []).append(call)
         elif isinstance(item, FunctionOutputItem):
             told = {"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)}
             found.append(told)
+        thought = thought if isinstance(item, ReasoningItem) else {}
     return found
 
 

@@ -62,7 +62,7 @@ def add_ollama(app: FastAPI, service: TextService) -> None:
         await load_or_leave(service, model, body.keep_alive, request)
         head = {"model": body.model, "created_at": now()}
         reason = "unload" if body.keep_alive == 0 else "load"
-        return json_response({**head, **say("", []), "done": True, "done_reason": reason})
+        return json_response({**head, **say("", "", []), "done": True, "done_reason": reason})
 
     @app.post("/api/chat")
     async def chat(body: OllamaChatBody, request: Request) -> Response:
@@ -184,13 +184,13 @@ def of_generate(body: OllamaGenerateBody) -> TextRequest:
 
 def _options(body: OllamaBody) -> dict[str, Any]:
     _require_no_images(body.images)
-    if body.think:
-        raise bad_request("this server tells no thoughts apart; leave think out", "think")
     options = body.options
     return {
         "options": options.as_text_options(),
         "seed": options.seed,
         "max_tokens": options.num_predict if options.num_predict > 0 else None,
+        "thinks": body.think,
+        "must_think": bool(body.think),
     }
 
 
@@ -207,6 +207,8 @@ def _require_no_images(images: list[Any] | None) -> None:
 
 def _message(message: OllamaMessage, place: int) -> dict[str, Any]:
     found: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.thinking:
+        found["thinking"] = message.thinking
     if message.tool_calls:
         found["tool_calls"] = [
             {
@@ -236,29 +238,29 @@ def card(model: ServedModel, name: str) -> dict[str, Any]:
 
 def details(model: ServedModel) -> dict[str, Any]:
     """Form of the weights."""
-    stored = str(getattr(model.target.plain.model, "products", "")) if model.is_loaded else ""
+    stored = "" if model.facts is None else model.facts.products
     return {"format": "draftwood", "quantization_level": stored}
 
 
 def description(name: str, model: ServedModel) -> dict[str, Any]:
-    """The model as `/api/show` has it: less of one that is not loaded."""
+    """The model as `/api/show` has it: less of one that was never loaded."""
     told = {"modelfile": f"FROM {name}", "parameters": "", "details": details(model)}
     known: dict[str, Any] = {"general.architecture": "draftwood"}
     if model.context_length is not None:
         known["draftwood.context_length"] = model.context_length
-    if not model.is_loaded:
+    facts = model.facts
+    if facts is None:
         return {**told, "template": "", "model_info": known, "capabilities": ["completion"]}
-    lm = model.target.plain
-    template = lm.tokenizer.chat_template
-    abilities = ["completion", *(["tools"] if template else [])]
-    abilities += [] if infill.InfillTokens.of(lm.tokenizer) is None else ["insert"]
+    abilities = ["completion", *(["tools"] if facts.template else [])]
+    abilities += ["insert"] if facts.fills_gaps else []
+    abilities += ["thinking"] if facts.thinks else []
     return {
         **told,
-        "template": template if isinstance(template, str) else "",
+        "template": facts.template if isinstance(facts.template, str) else "",
         "model_info": {
             **known,
-            "draftwood.embedding_length": lm.model.hidden_size,
-            "draftwood.block_count": lm.model.layers,
+            "draftwood.embedding_length": facts.hidden_size,
+            "draftwood.block_count": facts.layers,
         },
         "capabilities": abilities,
     }

@@ -70,10 +70,9 @@ def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
 
 async def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]:
     """A model, the methods that the page may ask for, and all models that there are."""
-    by_token = not model.is_loaded or model.target.writes_by_token
-    ways = partial(_methods, model.settings)
-    if not by_token:
-        ways = partial(_other_methods, model.settings, model.target.plain.calibration.folder)
+    known, ways = model.facts, partial(_methods, model.settings)
+    if known is not None and not known.writes_by_token:
+        ways = partial(_other_methods, model.settings, known.folder)
     # in a thread, as packages are imported that describe their methods in no file
     methods = await asyncio.to_thread(ways)
     device = service.models.loaded[-1].target.plain.model.device if service.models.loaded else None
@@ -82,9 +81,9 @@ async def page_facts(service: TextService, model: ServedModel) -> dict[str, Any]
         "models": [{"name": each.name, "loaded": each.is_loaded} for each in service.models.all],
         "machine": None if device is None else device_name(device),
         "context_length": model.context_length,
-        "method": model.target.method if model.is_loaded else model.settings.first_method,
+        "method": model.settings.first_method if known is None else known.method,
         "methods": methods,
-        "token_by_token": by_token,
+        "token_by_token": known is None or known.writes_by_token,
         "panels": panel_names(),
     }
 

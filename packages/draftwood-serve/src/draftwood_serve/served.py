@@ -13,6 +13,7 @@ from typing import Protocol
 from draftwood.storage.memory import LackOfMemoryError
 from draftwood_serve.arenas import return_free_memory
 from draftwood_serve.errors import ApiError, no_retry, one_line
+from draftwood_serve.facts import ModelFacts
 from draftwood_serve.loaded import LoadedTarget
 from draftwood_serve.metrics import MetricFamilies, Metrics
 from draftwood_serve.settings import ServeSettings
@@ -49,6 +50,7 @@ class ServedModel:
 
     Attributes:
         thread, target, token_texts: while it is in memory; else the last two are missing.
+        facts: what is told of it, as it was last loaded; None before.
         used: when a request last came or ended, in seconds of ``time.perf_counter``.
         leaves: whether it takes no requests, as it is about to leave.
         keep: seconds without requests after which it leaves.
@@ -62,6 +64,7 @@ class ServedModel:
     ) -> None:
         self.settings, self.metrics = settings, Metrics(families, settings.names[0])
         self.thread: ModelThread | None = None
+        self.facts: ModelFacts | None = None
         self.used, self.leaves, self.keep = 0.0, False, math.inf
         self._turns = turns
 
@@ -95,12 +98,12 @@ class ServedModel:
     @property
     def context_length(self) -> int | None:
         """Most tokens of prompt and answer; None for no limit, and while nobody knows it."""
-        return self.target.context_length if self.is_loaded else self.settings.context
+        return self.settings.context if self.facts is None else self.facts.context_length
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of its weights, where it is in memory and tells them."""
-        return getattr(self.target.plain.model, "weight_bytes", 0) if self.is_loaded else 0
+        """Bytes of its weights, where it was in memory and tells them."""
+        return 0 if self.facts is None else self.facts.weight_bytes
 
     def load(self) -> LoadedTarget:
         """Load it and wait; raises the error of what keeps it from that."""
@@ -114,7 +117,7 @@ class ServedModel:
 
     def _enter(self, thread: ModelThread, target: LoadedTarget) -> LoadedTarget:
         self.thread, self.target, self.used = thread, target, perf_counter()
-        self.keep = math.inf
+        self.keep, self.facts = math.inf, ModelFacts.of(target)
         self.token_texts = TokenTexts(target.plain.tokenizer)
         self.metrics.set_loaded(True)
         return target

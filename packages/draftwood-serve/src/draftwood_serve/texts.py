@@ -84,6 +84,7 @@ class Choice:
 
     Args:
         sequence: the text as it is written.
+        thought: tags of a thought that it may begin with, and whether the prompt opened it.
 
     Attributes:
         number: among the request's texts.
@@ -96,8 +97,10 @@ class Choice:
         traced: whether updates carry their steps.
     """
 
-    def __init__(self, sequence: engine.Sequence) -> None:
-        self.number, self.sequence = 0, sequence
+    def __init__(
+        self, sequence: engine.Sequence, thought: tuple[str, str, bool] | None = None
+    ) -> None:
+        self.number, self.sequence, self.thought = 0, sequence, thought
         self.builder = next(each for each in sequence.stops if isinstance(each, TextBuilder))
         self.prompt_text: PromptText | None = None
         self.stats, self.first = Stats(), 0

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from draftwood.grammar import Tool
@@ -95,7 +95,7 @@ class ToolReader:
         held, phase, self._held = self._held, self._phase, ""
         if phase == "head":
             return [] if _begins_head(held) else [ContentDelta(self._blanks + OPEN + held)]
-        held = _certain(held)
+        held = certain(held)
         if phase == "content" and (held.strip() or (held and not self.calls)):
             return [ContentDelta(held)]
         return []
@@ -108,10 +108,10 @@ class ToolReader:
                 deltas.append(ContentDelta(said))
             self._held, self._blanks, self._phase = rest, before[len(said) :], "head"
             return True
-        certain = len(_certain(self._held).rstrip())
-        if certain:
-            deltas.append(ContentDelta(self._held[:certain]))
-            self._held = self._held[certain:]
+        length = len(certain(self._held).rstrip())
+        if length:
+            deltas.append(ContentDelta(self._held[:length]))
+            self._held = self._held[length:]
         return False
 
     def _head(self, deltas: list[ContentDelta | CallDelta]) -> bool:
@@ -174,10 +174,10 @@ class _JsonValue:
         return len(text)
 
 
-def _certain(text: str) -> str:
+def certain(text: str, tag: str = OPEN) -> str:
     """Text without a possible beginning of a tag at its end."""
-    for length in range(min(len(OPEN) - 1, len(text)), 0, -1):
-        if text.endswith(OPEN[:length]):
+    for length in range(min(len(tag) - 1, len(text)), 0, -1):
+        if text.endswith(tag[:length]):
             return text[:-length]
     return text
 
@@ -191,14 +191,19 @@ def _begins_head(text: str) -> bool:
 def read_calls(text: str, new_id: Callable[[], str] = _new_id) -> tuple[str, list[ToolCall]]:
     """Split a whole text into its content and its calls, in order."""
     reader = ToolReader(new_id)
+    return gathered([*reader.feed(text), *reader.finish()])
+
+
+def gathered(deltas: Iterable[object]) -> tuple[str, list[ToolCall]]:
+    """The content and the calls of which these tell; other things are passed over."""
     content: list[str] = []
     calls: list[ToolCall] = []
-    for delta in [*reader.feed(text), *reader.finish()]:
+    for delta in deltas:
         if isinstance(delta, ContentDelta):
             content.append(delta.text)
-        elif delta.id is not None and delta.name is not None:
+        elif isinstance(delta, CallDelta) and delta.id is not None and delta.name is not None:
             calls.append(ToolCall(delta.id, delta.name, delta.arguments))
-        else:
+        elif isinstance(delta, CallDelta):
             last = calls[-1]
             calls[-1] = ToolCall(last.id, last.name, last.arguments + delta.arguments)
     return "".join(content), calls

@@ -14,6 +14,7 @@ from draftwood_serve.metrics import block
 from draftwood_serve.schemas.common import StreamOptions
 from draftwood_serve.service import ClientLeftError, OpenRequest
 from draftwood_serve.texts import TextUpdate, ToldToken, TracedStep
+from draftwood_serve.thoughts import AnswerReader
 from draftwood_serve.token_texts import TokenTexts
 
 LEAST_LOGPROB = -9999.0  # for minus infinity, which JSON cannot hold
@@ -30,6 +31,7 @@ class WholeText:
     told: list[ToldToken] = field(default_factory=list)
     steps: list[TracedStep] = field(default_factory=list)
     tokens: int = 0
+    thought_tokens: int = 0
     finish_reason: str | None = None
 
     def add(self, update: TextUpdate) -> None:
@@ -60,10 +62,13 @@ class AnswerTo:
     created: int = field(default_factory=lambda: int(time.time()))
     wholes: list[WholeText] = field(default_factory=list)
     _tellers: dict[int, StepTeller] = field(default_factory=dict)  # of texts in chunks
+    _thinking: dict[int, AnswerReader] = field(default_factory=dict)  # texts that may have thoughts
 
     def __post_init__(self) -> None:
         self.name = f"{self.name}-{secrets.token_hex(12)}"
-        self.wholes = [WholeText() for _ in self.job.choices]
+        choices = self.job.choices
+        self.wholes = [WholeText() for _ in choices]
+        self._thinking = {n: self.reader(n) for n, each in enumerate(choices) if each.thought}
 
     @property
     def job(self) -> TextJob:
@@ -73,30 +78,48 @@ class AnswerTo:
         """Wait for updates since the last call; empty at the end."""
         found = await self.request.updates()
         for each in found:
-            self.wholes[each.choice].add(each)
+            whole = self.wholes[each.choice]
+            whole.add(each)
+            thinking = self._thinking.get(each.choice)
+            if thinking is not None:
+                thinking.feed(each.text)
+                whole.thought_tokens = each.tokens if thinking.is_thinking else whole.thought_tokens
         return found
+
+    def reader(self, choice: int, calls: bool = False) -> AnswerReader:
+        """Reader of a text as it comes.
+
+        Args:
+            calls: whether it may hold calls of tools.
+        """
+        return AnswerReader(calls, self.job.choices[choice].thought)
 
     async def finish(self) -> None:
         """Wait for the whole of all texts."""
         while await self.updates():
             pass
 
+    @property
+    def thought_tokens(self) -> int:
+        """Tokens of thoughts, among those written."""
+        return sum(each.thought_tokens for each in self.wholes)
+
     def usage(self) -> dict[str, Any]:
         written = sum(each.tokens for each in self.wholes)
-        more: dict[str, Any] = {}
+        details: dict[str, int] = {}
+        if self._thinking:
+            details["reasoning_tokens"] = self.thought_tokens
         if self.job.predicted is not None:
             given, followed = self.job.predicted
             accepted = min(followed, written)
-            more["completion_tokens_details"] = {
-                "accepted_prediction_tokens": accepted,
-                "rejected_prediction_tokens": given - accepted,
-            }
+            details["accepted_prediction_tokens"] = accepted
+            details["rejected_prediction_tokens"] = given - accepted
         return {
             "prompt_tokens": self.job.prompt_tokens,
             "completion_tokens": written,
             "total_tokens": self.job.prompt_tokens + written,
             "prompt_tokens_details": {"cached_tokens": self.job.cached_tokens},
-            **more,
+            **({"completion_tokens_details": details} if details else {}),
         }
 
     def metrics(self) -> dict[str, Any]:
@@ -143,18 +166,18 @@ class AnswerTo:
         first: list[TextUpdate],
         kind: str,
         wanted: StreamOptions,
-        choice_of: Callable[[TextUpdate], dict[str, Any] | None],
+        choices_of: Callable[[TextUpdate], list[dict[str, Any]]],
     ) -> AsyncIterator[str]:
-        """Stream one event per step for all texts.
+        """Stream the events of each step of all texts.
 
         Args:
             first: updates received already.
             kind: of the chunks.
-            choice_of: what an update sends; None where it has nothing to send.
+            choices_of: what an update sends, each in a chunk of its own.
         """
         head, updates = self.head(kind), first
         while updates:
-            choices = [choice for each in updates if (choice := choice_of(each)) is not None]
+            choices = [choice for each in updates for choice in choices_of(each)]
             told = [{**head, "choices": [each], **self._so_far(wanted)} for each in choices]
             if self.ended:
                 yield self._last_chunks(told, head, wanted)

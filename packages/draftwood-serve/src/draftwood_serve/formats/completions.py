@@ -38,11 +38,11 @@ def chunks(answer: AnswerTo, body: CompletionBody, first: list[TextUpdate]) -> A
     """Stream the answer, one event per step for all texts; ``first`` came already."""
     begun = set[int]()
 
-    def choice_of(update: TextUpdate) -> dict[str, Any] | None:
+    def choices_of(update: TextUpdate) -> list[dict[str, Any]]:
         _drop_unwanted(answer, body)
-        return _choice(answer, body, update, begun)
+        return _choices(answer, body, update, begun)
 
-    return answer.chunks(first, OBJECT, body.stream_options or StreamOptions(), choice_of)
+    return answer.chunks(first, OBJECT, body.stream_options or StreamOptions(), choices_of)
 
 
 def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
@@ -52,10 +52,10 @@ def _drop_unwanted(answer: AnswerTo, body: CompletionBody) -> None:
         each.finish_reason = each.finish_reason and "length"
 
 
-def _choice(
+def _choices(
     answer: AnswerTo, body: CompletionBody, update: TextUpdate, begun: set[int]
-) -> dict[str, Any] | None:
-    """Choice of a chunk for an update; None where the update has nothing to send."""
+) -> list[dict[str, Any]]:
+    """Choice of a chunk for an update; none where the update has nothing to send."""
     if body.max_tokens == 0:
         update = replace(update, text="", told=(), finish_reason="length", traced=None)
     before, logprobs = "", None if body.logprobs is None else _empty()
@@ -66,14 +66,15 @@ def _choice(
         prompt = answer.job.choices[update.choice].prompt_text
         _tell(logprobs, answer, update.told, 0 if prompt is None else len(prompt.text))
     if not (before or update.text or update.told or update.finish_reason or update.traced):
-        return None
-    return {
+        return []
+    choice = {
         "index": update.choice,
         "text": before + update.text,
         "logprobs": logprobs,
         "finish_reason": update.finish_reason,
         **answer.step(update),
     }
+    return [choice]
 
 
 def _prompt(

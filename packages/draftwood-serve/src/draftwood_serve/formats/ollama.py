@@ -9,21 +9,23 @@ from draftwood_serve.errors import ApiError, as_json
 from draftwood_serve.formats.answers import AnswerTo
 from draftwood_serve.jobs import TextJob
 from draftwood_serve.texts import TextUpdate
-from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolReader
+from draftwood_serve.thoughts import ThoughtDelta
+from draftwood_serve.tool_calls import CallDelta, ContentDelta
 
-Say = Callable[[str, list[Any]], dict[str, Any]]
-"""The field that holds some text and some calls."""
+Say = Callable[[str, str, list[Any]], dict[str, Any]]
+"""The field that holds some text, some of a thought and some calls."""
 
 
-def as_message(text: str, calls: list[Any]) -> dict[str, Any]:
-    """Text and calls of a chat."""
+def as_message(text: str, thought: str, calls: list[Any]) -> dict[str, Any]:
+    """Text, thought and calls of a chat."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
+    message |= {"thinking": thought} if thought else {}
     return {"message": {**message, "tool_calls": calls} if calls else message}
 
 
-def as_response(text: str, calls: list[Any]) -> dict[str, Any]:
-    """Text of ``/api/generate``, which has no calls."""
-    return {"response": text}
+def as_response(text: str, thought: str, calls: list[Any]) -> dict[str, Any]:
+    """Text and thought of ``/api/generate``, which has no calls."""
+    return {"response": text, **({"thinking": thought} if thought else {})}
 
 
 class OllamaAnswer:
@@ -37,15 +39,15 @@ class OllamaAnswer:
 
     def __init__(self, answer: AnswerTo, say: Say, calls: bool) -> None:
         self.answer, self.say = answer, say
-        self._reader = ToolReader() if calls else None
+        self._reader = answer.reader(0, calls)
         self._called: list[tuple[str, str]] = []  # names and arguments so far
         self._told = 0  # calls
 
     async def whole(self) -> dict[str, Any]:
         """Answer once the text is written."""
         await self.answer.finish()
-        text = self._content(self.answer.wholes[0].text, final=True)
-        return {**self.say(text, self._calls()), **self._end()}
+        text, thought = self._read(self.answer.wholes[0].text, final=True)
+        return {**self.say(text, thought, self._calls()), **self._end()}
 
     async def lines(self, first: list[TextUpdate]) -> AsyncIterator[str]:
         """Stream one line for each step, and one at the end.
@@ -56,29 +58,28 @@ class OllamaAnswer:
         updates = first
         while updates:
             ended = self.answer.ended
-            text = self._content("".join(each.text for each in updates), final=ended)
+            text, thought = self._read("".join(each.text for each in updates), final=ended)
             calls = self._calls()
-            if text or calls:
-                yield line({**self._head(), **self.say(text, calls), "done": False})
+            if text or thought or calls:
+                yield line({**self._head(), **self.say(text, thought, calls), "done": False})
             if ended:
-                yield line({**self.say("", []), **self._end()})
+                yield line({**self.say("", "", []), **self._end()})
                 return
             updates = await self.answer.updates()
 
-    def _content(self, text: str, final: bool) -> str:
-        """Text outside of calls."""
-        if self._reader is None:
-            return text
-        deltas = [*self._reader.feed(text), *(self._reader.finish() if final else ())]
+    def _read(self, text: str, final: bool) -> tuple[str, str]:
+        """Text outside of calls, and of the thought before it."""
+        deltas = self._reader.feed(text, is_last=final)
         for each in deltas:
             if isinstance(each, CallDelta):
                 name = self._called.pop() if each.id is None else (each.name or "", "")
                 self._called.append((name[0], name[1] + each.arguments))
-        return "".join(each.text for each in deltas if isinstance(each, ContentDelta))
+        thought = "".join(each.text for each in deltas if isinstance(each, ThoughtDelta))
+        return "".join(each.text for each in deltas if isinstance(each, ContentDelta)), thought
 
     def _calls(self) -> list[Any]:
         """Calls that are whole and were not told yet; one that the text's end cut is none."""
-        whole = 0 if self._reader is None else self._reader.calls
+        whole = self._reader.calls
         found, self._told = self._called[self._told : whole], whole
         return [{"function": {"name": name, "arguments": _arguments(told)}} for name, told in found]
 

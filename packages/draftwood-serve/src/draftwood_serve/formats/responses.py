@@ -10,30 +10,48 @@ from draftwood_serve.errors import ApiError
 from draftwood_serve.formats.answers import AnswerTo, chat_logprobs, event
 from draftwood_serve.schemas.responses import NamedResponseTool, ResponsesBody, ResponseTool
 from draftwood_serve.texts import TextUpdate, ToldToken
-from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolReader
+from draftwood_serve.thoughts import ThoughtDelta
+from draftwood_serve.tool_calls import CallDelta
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
 @dataclass
 class ResponseItem:
-    """A message or a call of an answer.
+    """A thought, a message or a call of an answer.
 
     Attributes:
         place: among the answer's items.
-        call: its id and the function's name; None for a message.
-        text: of the message, or the arguments of the call.
+        call: its id and the function's name; None for others.
+        is_thought: whether it is one.
+        text: of the message or the thought, or the arguments of the call.
         told: tokens of the message, where their log-probabilities are wanted.
     """
 
     place: int
     call: tuple[str, str] | None = None
+    is_thought: bool = False
     text: str = ""
     told: list[ToldToken] = field(default_factory=list)
     name: str = ""
 
     def __post_init__(self) -> None:
-        self.name = f"{'msg' if self.call is None else 'fc'}_{secrets.token_hex(12)}"
+        kind = "rs" if self.is_thought else "msg" if self.call is None else "fc"
+        self.name = f"{kind}_{secrets.token_hex(12)}"
+
+    @property
+    def is_message(self) -> bool:
+        return self.call is None and not self.is_thought
+
+    @property
+    def kind(self) -> str:
+        """Kind of its text, which events name."""
+        return "reasoning_text" if self.is_thought else "output_text"
+
+    def part(self, logprobs: list[dict[str, Any]], text: str | None = None) -> dict[str, Any]:
+        """Its text as a part of a content."""
+        told = {"type": self.kind, "text": self.text if text is None else text}
+        return told if self.is_thought else {**told, "annotations": [], "logprobs": logprobs}
 
     def as_json(self, status: Status, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {"id": self.name, "status": status}
@@ -47,7 +65,9 @@ class ResponseItem:
                 "name": name,
                 "arguments": told,
             }
-        content = [] if status == "in_progress" else [part(self.text, logprobs)]
+        content = [] if status == "in_progress" else [self.part(logprobs)]
+        if self.is_thought:
+            return {**found, "type": "reasoning", "summary": [], "content": content}
         return {**found, "type": "message", "role": "assistant", "content": content}
 
 
@@ -58,7 +78,7 @@ def error_event(error: ApiError, number: int) -> str:
 
 
 class ResponseFormatter:
-    """Tells an answer as a response: messages and calls of functions.
+    """Tells an answer as a response: a thought, messages and calls of functions.
 
     Args:
         answer: what is told.
@@ -68,7 +88,7 @@ class ResponseFormatter:
 
     def __init__(self, answer: AnswerTo, body: ResponsesBody, calls: bool) -> None:
         self.answer, self.body = answer, body
-        self._reader = ToolReader() if calls else None
+        self._reader = answer.reader(0, calls)
         self._items: list[ResponseItem] = []
         self._untold: list[ToldToken] = []  # until there is text to tell them with
         self._numbers = count()
@@ -104,26 +124,31 @@ class ResponseFormatter:
 
     def _read(self, update: TextUpdate) -> str:
         """Take an update; the events that tell it."""
-        read: list[ContentDelta | CallDelta] = [ContentDelta(update.text)]
-        if self._reader is not None:
-            read = self._reader.feed(update.text)
-            read += self._reader.finish() if update.finish_reason is not None else []
+        read = self._reader.feed(update.text, is_last=update.finish_reason is not None)
         self._untold += update.told
         told = ""
         for each in read:
-            if isinstance(each, ContentDelta) and each.text:
-                told += self._content(each.text)
-            elif isinstance(each, CallDelta):
+            if isinstance(each, CallDelta):
                 told += self._called(each)
-        if self._items and self._items[-1].call is not None:
+            elif isinstance(each, ThoughtDelta):
+                told += self._thought(each.text)
+            else:
+                told += self._content(each.text)
+        if self._items and not self._items[-1].is_message:
             self._untold.clear()
         if update.finish_reason is not None and not self._items:
             told += self._open(ResponseItem(0))
         return told
 
+    def _thought(self, text: str) -> str:
+        opened = "" if self._items else self._open(ResponseItem(0, is_thought=True))
+        item = self._items[-1]
+        item.text += text
+        return opened + self._of_part("reasoning_text.delta", item, delta=text)
+
     def _content(self, text: str) -> str:
         opened = ""
-        if not self._items or self._items[-1].call is not None:
+        if not self._items or not self._items[-1].is_message:
             opened = self._open(ResponseItem(len(self._items)))
         item = self._items[-1]
         item.text += text
@@ -160,17 +185,23 @@ class ResponseFormatter:
         begun = item.as_json("in_progress", [])
         told += self._event("response.output_item.added", output_index=item.place, item=begun)
         if item.call is None:
-            told += self._of_part("content_part.added", item, part=part("", []))
+            told += self._of_part("content_part.added", item, part=item.part([], ""))
         return told
 
     def _close(self, status: Status) -> str:
         item = self._items[-1]
         logprobs: list[dict[str, Any]] = []
-        if item.call is None:
+        if item.is_message:
             self._take_untold(item)
             logprobs = self._logprobs(item.told)
-            told = self._of_part("output_text.done", item, text=item.text, logprobs=logprobs)
-            told += self._of_part("content_part.done", item, part=part(item.text, logprobs))
+        if item.call is None:
+            part = item.part(logprobs)
+            told = self._of_part(
+                f"{item.kind}.done",
+                item,
+                **{name: part[name] for name in ("text", "logprobs") if name in part},
+            )
+            told += self._of_part("content_part.done", item, part=part)
         else:
             told = self._of_item(
                 "function_call_arguments.done", item, name=item.call[1], arguments=item.text
@@ -253,14 +284,9 @@ class ResponseFormatter:
             "input_tokens": usage["prompt_tokens"],
             "input_tokens_details": {**usage["prompt_tokens_details"], "cache_write_tokens": 0},
             "output_tokens": usage["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self.answer.thought_tokens},
             "total_tokens": usage["total_tokens"],
         }
-
-
-def part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The content of a message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def _tool(tool: ResponseTool) -> dict[str, Any]:

@@ -46,7 +46,17 @@ UNSUPPORTED = frozenset(
         *("typical_p", "mirostat", "n_probs", "logits_processors", "thinking_token_budget"),
     }
 )
-TEMPLATES = frozenset({"chat_template", "chat_template_kwargs"})
+OFF: Mapping[str, object] = {
+    **dict.fromkeys(("background", "echo", "use_beam_search", "early_stopping"), False),
+    **dict.fromkeys(("include_stop_str_in_output", "continue_final_message"), False),
+    **dict.fromkeys(("skip_special_tokens", "spaces_between_special_tokens"), True),
+    **{name: [] for name in ("stop_token_ids", "bad_words", "logits_processors", "documents")},
+    **dict.fromkeys(("min_tokens", "mirostat", "n_probs", "priority"), 0),
+    **dict.fromkeys(("best_of", "typical_p", "length_penalty"), 1),
+    **{"add_generation_prompt": True, "return_token_ids": False, "modalities": ["text"]},
+}
+"""Values of unsupported fields that ask for what is done without them."""
+TEMPLATES = frozenset({"chat_template"})
 
 
 NOT_TEXT = {
@@ -58,18 +68,48 @@ NOT_TEXT = {
 """Parts of messages that others' models read, by their types."""
 
 
-def _require_text(content: Any) -> Any:
-    """Refuse parts that are no text in words, not as a type that is unknown."""
-    for part in content if isinstance(content, list) else ():
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if isinstance(kind, str) and kind in NOT_TEXT:
-            told: Any = no_support(NOT_TEXT[kind])
-            raise PydanticCustomError("unsupported_parameter", told)
-    return content
+def refused(told: Any, **given: str) -> PydanticCustomError:
+    """Error that repeats what a request gave: its beginning, and halves of characters as codes."""
+    safe = {
+        name: each[:80].encode(errors="backslashreplace").decode() for name, each in given.items()
+    }
+    return PydanticCustomError("unsupported_parameter", told, safe)
 
 
-TextAlone = BeforeValidator(_require_text)
+def type_of(given: Any) -> str | None:
+    """Type that an object of a request says that it has."""
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _as_text(part: Any) -> Any:
+    """A part as it is, or a refusal as text; refuse what is no text in words."""
+    kind = type_of(part)
+    if kind in NOT_TEXT:
+        raise refused(no_support(NOT_TEXT[kind]))
+    return {"type": "text", "text": part.get("refusal")} if kind == "refusal" else part
+
+
+def _as_texts(content: Any) -> Any:
+    return [_as_text(part) for part in content] if isinstance(content, list) else content
+
+
+TextAlone = BeforeValidator(_as_texts)
 """Validator of a message's content."""
+
+
+def of_types(what: str, *known: str) -> BeforeValidator:
+    """Validator that refuses objects of other types by the names of all that are taken."""
+    cure = f"leave it out or give one of type {', '.join(known[:-1])}{' or ' * (len(known) > 1)}"
+    told = f"{what} of type {{type}} is not supported by this server; {cure}{known[-1]}"
+
+    def require_known(given: Any) -> Any:
+        kind = type_of(given)
+        if kind is not None and kind not in known:
+            raise refused(told, type=kind)
+        return given
+
+    return BeforeValidator(require_known)
 
 
 class Strict(BaseModel):
@@ -109,20 +149,13 @@ class RequestBody(Strict):
         kept = {}
         for name, value in data.items():
             if name not in cls.model_fields:
-                if value is None or name in cls.ignored:
+                if value is None or name in cls.ignored or value == OFF.get(name):
                     continue
                 if name in TEMPLATES:
-                    raise PydanticCustomError(
-                        "unsupported_parameter",
-                        "{name} is refused: templates come with the model, not with a request",
-                        {"name": name},
-                    )
+                    told = "{name} is refused: templates come with the model, not with a request"
+                    raise refused(told, name=name)
                 if name in UNSUPPORTED:
-                    raise PydanticCustomError(
-                        "unsupported_parameter",
-                        "{name} is not supported by this server; leave it out",
-                        {"name": name},
-                    )
+                    raise refused("{name} is not supported by this server; leave it out", name=name)
             kept[name] = value
         return kept
 
@@ -183,6 +216,10 @@ class FunctionTool(Strict):
     function: FunctionDefinition
 
 
+FUNCTIONS = of_types("a tool", "function")
+"""Validator of a chat's tool."""
+
+
 class NamedFunction(Strict):
     name: str
 
@@ -192,7 +229,9 @@ class NamedToolChoice(Strict):
     function: NamedFunction
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
+ToolChoice = Annotated[
+    Literal["none", "auto", "required"] | NamedToolChoice, of_types("a tool_choice", "function")
+]
 
 
 class TextFormat(Strict):
@@ -200,7 +239,12 @@ class TextFormat(Strict):
 
 
 class JsonObjectFormat(Strict):
+    """An object, of a schema where there is one, as llama.cpp's clients give it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", populate_by_name=True)
+
     type: Literal["json_object"]
+    definition: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
 
 
 class JsonSchema(Strict):

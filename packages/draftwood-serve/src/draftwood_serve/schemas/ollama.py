@@ -9,7 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from draftwood_serve.schemas.common import FunctionTool, Lenient, RequestBody, Strict
+from draftwood_serve.schemas.common import (
+    FUNCTIONS,
+    FunctionTool,
+    Lenient,
+    RequestBody,
+    Strict,
+    refused,
+)
 from draftwood_serve.schemas.lists import Items
 from draftwood_serve.settings import STOPS
 
@@ -17,7 +24,7 @@ OF_ITS_OWN = frozenset(
     {
         *("num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa"),
         *("use_mmap", "use_mlock", "low_vram", "f16_kv", "logits_all", "vocab_only"),
-        *("penalize_newline", "mirostat_tau", "mirostat_eta"),
+        *("embedding_only", "penalize_newline", "mirostat_tau", "mirostat_eta"),
     }
 )
 """Options that say how Ollama is to run a model, or details of what is off."""
@@ -54,21 +61,29 @@ KeepAlive = Annotated[float, BeforeValidator(_seconds)]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
+def _whole(given: Any) -> Any:
+    """A number that is whole, as languages without whole numbers write it."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+Whole = BeforeValidator(_whole)
+
+
 class OllamaOptions(Strict):
     """Options of a text by Ollama's names, with its defaults where they differ from none."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] = 0.8
-    top_k: Annotated[int, Field(ge=-1)] = 40
+    top_k: Annotated[int, Field(ge=-1), Whole] = 40
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] = 0.9
     min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] = 0.0
     repeat_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] = 1.0
     presence_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] = 0.0
     frequency_penalty: Annotated[FiniteFloat, Field(ge=-100, le=100)] = 0.0
-    repeat_last_n: Annotated[int, Field(ge=-1)] = -1
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    num_predict: int = -1
+    repeat_last_n: Annotated[int, Field(ge=-1), Whole] = -1
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63), Whole] | None = None
+    num_predict: Annotated[int, Whole] = -1
     stop: Stop | Annotated[Items[Stop], Field(max_length=STOPS)] = Field(default_factory=list)
 
     @model_validator(mode="before")
@@ -82,11 +97,11 @@ class OllamaOptions(Strict):
             kept.pop(name)
         for name in OFF.keys() & kept.keys():
             if kept.pop(name) != OFF[name]:
-                raise _refused("{name} is not supported by this server; leave it out", name)
+                raise refused("{name} is not supported by this server; leave it out", name=name)
         for name in kept.keys() - cls.model_fields.keys():
             near = get_close_matches(str(name), [*cls.model_fields, *OF_ITS_OWN], 1)
             cure = f"did you mean {near[0]}?" if near else "leave it out"
-            raise _refused("invalid option {name}; " + cure, str(name)[:80])
+            raise refused("invalid option {name}; " + cure, name=str(name))
         return kept
 
     def as_text_options(self) -> dict[str, Any]:
@@ -104,10 +119,6 @@ class OllamaOptions(Strict):
         return options
 
 
-def _refused(told: Any, name: str) -> PydanticCustomError:
-    return PydanticCustomError("unsupported_parameter", told, {"name": name})
-
-
 class OllamaModelBody(RequestBody):
     """A model, and for how long it stays in memory."""
 
@@ -123,7 +134,7 @@ class OllamaBody(OllamaModelBody):
     stream: bool | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None
     options: OllamaOptions = Field(default_factory=OllamaOptions)
-    think: bool | None = None
+    think: bool | str | None = None
     images: list[Any] | None = None
 
 
@@ -139,6 +150,7 @@ class OllamaCall(Lenient):
 class OllamaMessage(Lenient):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
+    thinking: str | None = None
     images: list[Any] | None = None
     tool_calls: Items[OllamaCall] | None = None
 
@@ -153,7 +165,7 @@ class OllamaChatBody(OllamaBody):
     """A conversation that the model goes on with."""
 
     messages: Items[OllamaMessage] = Field(default_factory=list)
-    tools: Annotated[Items[OllamaTool], Field(max_length=128)] | None = None
+    tools: Annotated[Items[Annotated[OllamaTool, FUNCTIONS]], Field(max_length=128)] | None = None
 
 
 class OllamaGenerateBody(OllamaBody):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from draftwood_serve.schemas.common import (
     IGNORED,
@@ -12,6 +12,9 @@ from draftwood_serve.schemas.common import (
     Strict,
     TextAlone,
     TopLogprobs,
+    of_types,
+    refused,
+    type_of,
 )
 from draftwood_serve.schemas.lists import Items, at_most
 from draftwood_serve.schemas.sampling import with_options
@@ -46,16 +49,33 @@ class FunctionOutputItem(Lenient):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | Items[TextPart]
+    output: Annotated[str | Items[TextPart], TextAlone]
+
+
+class ReasoningPart(Lenient):
+    text: str = ""
 
 
 class ReasoningItem(Lenient):
-    """Thoughts of another model, which this one does not read."""
+    """A thought before a message; one that another model has encrypted is passed over."""
 
     type: Literal["reasoning"]
+    content: Items[ReasoningPart] | None = None
 
 
-InputItem = MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem
+def _require_whole(item: Any) -> Any:
+    if type_of(item) == "item_reference":
+        raise refused(
+            "item_reference is not supported, as this server stores nothing; send the item itself"
+        )
+    return item
+
+
+InputItem = Annotated[
+    MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem,
+    of_types("an item", "message", "function_call", "function_call_output", "reasoning"),
+    BeforeValidator(_require_whole),
+]
 
 
 class ResponseTextFormat(Strict):
@@ -96,10 +116,14 @@ LOGPROBS = "message.output_text.logprobs"
 ResponseOptions = with_options("ResponseOptions", RequestBody, ("temperature", "top_p", "seed"))
 
 
+class ResponseReasoning(Lenient):
+    effort: str | None = None
+
+
 class ResponsesBody(ResponseOptions):
     """A conversation in items; nothing of it is kept."""
 
-    ignored: ClassVar[frozenset[str]] = IGNORED | {"reasoning", "max_tool_calls"}
+    ignored: ClassVar[frozenset[str]] = IGNORED | {"max_tool_calls"}
 
     input: str | Annotated[Items[InputItem], Field(min_length=1)]
     model: Annotated[str, Field(max_length=1024)] | None = None
@@ -109,10 +133,17 @@ class ResponsesBody(ResponseOptions):
     include: Items[str] | None = None
     metadata: Annotated[dict[str, str], at_most(16)] | None = None
     text: ResponseText | None = None
+    reasoning: ResponseReasoning | None = None
     tools: Annotated[Items[ResponseTool], Field(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    tool_choice: (
+        Annotated[
+            Literal["none", "auto", "required"] | NamedResponseTool,
+            of_types("a tool_choice", "function"),
+        ]
+        | None
+    ) = None
     parallel_tool_calls: bool | None = None
-    truncation: Literal["disabled"] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     speculative: bool | SpeculativeOptions | None = None

@@ -1,6 +1,6 @@
 """A model, its tokenizer and a method: text in, text out."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -30,6 +30,8 @@ from draftwood.stats import Step
 from draftwood.storage.home import expanded
 from draftwood.text.builder import StopStrings
 from draftwood.text.prompts import (
+    NO_NAMES,
+    ChatTemplate,
     Prompt,
     TextEmbedder,
     Tokens,
@@ -59,7 +61,7 @@ Drafting = One | Sequence[One] | None
 WHOLE_WITHIN = 0.05  # seconds of steps in a row of texts that are told as a whole
 
 
-class LanguageModel(TextEmbedder, InProcess):
+class LanguageModel(ChatTemplate, TextEmbedder, InProcess):
     """A model that writes faster and says the same.
 
     Made by ``draftwood.load``; build it by hand to combine parts of your own. Several threads may
@@ -183,6 +185,7 @@ class LanguageModel(TextEmbedder, InProcess):
         raw: bool = False,
         tools: "Sequence[Tool]" = (),
         tool_choice: "ToolChoice | None" = None,
+        names: Mapping[str, Any] = NO_NAMES,
     ) -> list[int]:
         """Token ids of a prompt.
 
@@ -191,12 +194,13 @@ class LanguageModel(TextEmbedder, InProcess):
         Args:
             tools: that the answer may call; for chats.
             tool_choice: likewise.
+            names: what the chat template may ask for, such as ``{"enable_thinking": False}``.
         """
         require_prompt(prompt)
         if not raw and self.tokenizer.chat_template is not None:
             single = [{"role": "user", "content": prompt}]
             messages = single if isinstance(prompt, str) else prompt
-            return encode_chat(self.tokenizer, messages, tools, tool_choice)
+            return encode_chat(self.tokenizer, messages, tools, tool_choice, names)
         if not isinstance(prompt, str):
             why = "a raw prompt is no chat" if raw else f"{self.name} has no chat template"
             raise ValueError(f"{why}, so it takes a text, not a list of messages")
@@ -239,7 +243,7 @@ class LanguageModel(TextEmbedder, InProcess):
         if tokens is None:
             tokens = self.encode(prompt, wanted.raw)  # type: ignore[arg-type]
         if constraint is not None and not wanted.raw:
-            from draftwood.grammar.thoughts import with_closed_thought
+            from draftwood.text.thoughts import with_closed_thought
 
             tokens = with_closed_thought(self.tokenizer, tokens, constraint)
         behind = self.text_before(tokens, wanted.raw)

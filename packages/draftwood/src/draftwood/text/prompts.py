@@ -5,6 +5,7 @@ It is a text, messages, or token ids in the forms in which Transformers gives th
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,15 +13,17 @@ import numpy as np
 from draftwood.arrays import Float
 from draftwood.models.model import Model
 from draftwood.models.verified import PredictedText
-from draftwood.tokenizer.chat_template import FAILURES
+from draftwood.tokenizer.chat_template import FAILURES, names_in
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_whole
 
 if TYPE_CHECKING:
     from draftwood.grammar.tools import Tool, ToolChoice
     from draftwood.text.embeddings import EmbeddingTask
+    from draftwood.text.thoughts import Thought
 
 Message = Mapping[str, Any]
+NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 Prompt = str | Sequence[Message]
 
 
@@ -190,6 +193,7 @@ def encode_chat(
     messages: Sequence[Mapping[str, Any]],
     tools: "Sequence[Tool]" = (),
     choice: "ToolChoice | None" = None,
+    names: Mapping[str, Any] = NO_NAMES,
 ) -> list[int]:
     """Token ids of messages in the tokenizer's chat template, with the answer begun.
 
@@ -198,23 +202,34 @@ def encode_chat(
             calls are read finds them in the system message, or in the first question where it
             leaves that out or refuses it.
         choice: whether they are to be called; None leaves it to the model.
+        names: what the template may ask for.
 
     Raises:
         ChatTemplateError: for a template that cannot be read, or refuses the messages.
-        ValueError: for half a character in the messages or the tools.
+        ValueError: for half a character in the messages or the tools, and for other names than
+            the template asks for.
     """
     from draftwood.grammar import tools as grammar
 
+    if names:
+        _require_names(tokenizer, names)
     choice = choice or grammar.ToolChoice("auto" if tools else "none")
     plain = plain_messages(messages)
     if grammar.template_tells_tools(tokenizer.chat_template):
         plain = [grammar.with_read_arguments(message) for message in plain]
         told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
-        text = _in_template(tokenizer, plain, told)
+        text = _in_template(tokenizer, plain, names, told)
     else:
-        text = _with_note(tokenizer, plain, tools, choice)
+        text = _with_note(tokenizer, plain, tools, choice, names)
     require_characters(text, "the chat")
     return encode_text(tokenizer, text, add_special_tokens=False)
+
+
+def _require_names(tokenizer: AnyTokenizer, names: Mapping[str, Any]) -> None:
+    known = names_in(tokenizer.chat_template)
+    if unknown := sorted({*names} - known):
+        asked = f"it asks for {', '.join(sorted(known))}" if known else "it asks for none"
+        raise ValueError(f"the model's chat template does not ask for {unknown[0]!r:.80}; {asked}")
 
 
 def _with_note(
@@ -222,24 +237,26 @@ def _with_note(
     plain: Sequence[Mapping[str, Any]],
     tools: "Sequence[Tool]",
     choice: "ToolChoice",
+    names: Mapping[str, Any],
 ) -> str:
     """Messages that tell of tools, as the system; as the user in templates that know no system."""
     from draftwood.grammar.tools import tools_note, with_tools
 
     is_told = bool(tools) and choice.mode != "none"
     try:
-        text = _in_template(tokenizer, with_tools(plain, tools, choice))
+        text = _in_template(tokenizer, with_tools(plain, tools, choice), names)
         if not is_told or tools_note(tools, choice) in text:
             return text
     except ChatTemplateError:
         if not is_told or plain[0]["role"] == "system":
             raise
-    return _in_template(tokenizer, with_tools(plain, tools, choice, "user"))
+    return _in_template(tokenizer, with_tools(plain, tools, choice, "user"), names)
 
 
 def _in_template(
     tokenizer: AnyTokenizer,
     messages: Sequence[Mapping[str, Any]],
+    names: Mapping[str, Any],
     tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
     from jinja2 import TemplateError  # imported by what writes chats
@@ -247,7 +264,7 @@ def _in_template(
     try:
         return str(
             tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, add_generation_prompt=True
+                messages, tools=tools, **names, tokenize=False, add_generation_prompt=True
             )
         )
     except (TemplateError, *FAILURES) as error:
@@ -293,6 +310,27 @@ def require_characters(text: str, what: str) -> None:
             f" {error.start}: half of a character, or a byte that was no UTF-8; mend the text where"
             " it was decoded"
         ) from None
+
+
+class ChatTemplate:
+    """A tokenizer's chat template, and what it says of answers.
+
+    Attributes:
+        tokenizer: with the template.
+    """
+
+    tokenizer: AnyTokenizer
+
+    @property
+    def template_names(self) -> set[str]:
+        """Names that the template may ask for, such as ``enable_thinking``."""
+        return names_in(self.tokenizer.chat_template)
+
+    def thought(self, prompt: Sequence[int]) -> "Thought | None":
+        """Tags of a thought that an answer to a chat may begin with; None where it has none."""
+        from draftwood.text.thoughts import Thought
+
+        return Thought.of(self.tokenizer, prompt)
 
 
 class TextEmbedder:

@@ -6,6 +6,7 @@ Jinja is imported with the first chat.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which a message may tell its reasoning; templates read the first or the second."""
+
+TOLD = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+"""Names that every template is told, beside those of special tokens."""
 
 FAILURES = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
@@ -47,6 +51,24 @@ def render(
     told = [_message(message) for message in messages]
     data = {name: plain(value) for name, value in names.items()}
     return _compiled(template).render(messages=told, tools=plain(tools), **data)
+
+
+def names_in(template: object) -> set[str]:
+    """Names that a template leaves to who writes a chat, such as ``enable_thinking``.
+
+    Args:
+        template: in Jinja, or several by name; none in one that cannot be read.
+    """
+    from jinja2 import TemplateError, meta
+
+    several = template.values() if isinstance(template, Mapping) else (template,)
+    asked = set[str]()
+    for each in several:
+        if isinstance(each, str):
+            with suppress(TemplateError, *FAILURES):
+                parsed = _environment().parse(each)
+                asked |= meta.find_undeclared_variables(parsed) - {*_environment().globals}
+    return {name for name in asked - TOLD if not name.endswith("_token")}
 
 
 def plain(value: Any) -> Any:

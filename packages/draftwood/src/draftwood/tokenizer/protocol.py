@@ -42,6 +42,7 @@ class AnyTokenizer(Protocol):
         *,
         add_generation_prompt: bool = False,
         tokenize: bool = True,
+        **names: Any,
     ) -> Any: ...
 
     def save_pretrained(self, folder: Any, /) -> Any: ...

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from small_models import bytes_and_pairs
 
 from draftwood import methods
 from draftwood.grammar import Tool, ToolChoice
 from draftwood.models.native import NativeModel
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
+from small_models import bytes_and_pairs
 
 ASKED = "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}
@@ -61,3 +61,35 @@ def test_answers_that_may_hold_a_thought_go_on_with_it() -> None:
         told = prompt_of(lm, "x", grammar=grammars.tools(tools, choice))
         assert told == f"{free}\n</think>\n\n"
     assert prompt_of(lm, "x<think>", json_schema=SCHEMA, raw=True) == "x<think>"
+
+
+@pytest.mark.parametrize(
+    ("ending", "found"),
+    [
+        ("<think>{{ '\\n' }}", ("<think>", "</think>", True)),
+        ("<seed:think>", ("<seed:think>", "</seed:think>", True)),
+        ("{{ messages[0].content.split('</think>')[0] }}:", ("<think>", "</think>", False)),
+        ("<think></think>", ("<think>", "</think>", False)),
+        ("assistant:", None),
+    ],
+)
+def test_templates_tell_whether_a_model_thinks(
+    ending: str, found: tuple[str, str, bool] | None
+) -> None:
+    lm = thinking(ending)
+    assert lm.thought(lm.encode("x")) == found
+    lm.tokenizer.chat_template = None
+    assert lm.thought(lm.encode("x")) is None
+
+
+def test_names_that_a_template_asks_for_are_given_to_it() -> None:
+    asks = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    lm = thinking(asks + "{{ bos_token }}{% set own = 1 %}{{ range(own)|length }}{{ effort }}")
+    told = lm.encode("x", names={"enable_thinking": False, "effort": "low"})
+    assert lm.tokenizer.decode(told).startswith("user: x;<think></think>")
+    assert lm.tokenizer.decode(told).endswith("1low")
+    for name in ("enable_thnking", "messages", "tokenize", "chat_template", "bos_token", "own"):
+        with pytest.raises(ValueError, match=f"not ask for '{name}'; it asks for effort, enable_"):
+            lm.encode("x", names={name: False})
+    with pytest.raises(ValueError, match="'effort'; it asks for none"):
+        thinking("<think>").encode("x", names={"effort": 1})

@@ -1,0 +1,63 @@
+"""Thoughts before answers, read as the text comes."""
+
+import pytest
+
+from draftwood_serve.thoughts import AnswerReader, Delta, ThoughtDelta, read_answer
+from draftwood_serve.tool_calls import CallDelta, ContentDelta
+
+TAGS = ("<think>", "</think>")
+CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+TEXTS: dict[tuple[str, bool], tuple[str, str, int]] = {
+    ("<think>\nI see. </think>\n\nYes.", False): ("I see.", "Yes.", 0),
+    ("I see. </think>\n\nYes.", True): ("I see.", "Yes.", 0),
+    (" \n<think>a\n b</think>c", False): ("a\n b", "c", 0),
+    ("<think></think>c", False): ("", "c", 0),
+    ("</think>\n c ", True): ("", "c ", 0),
+    ("Yes. <think>a</think>", False): ("", "Yes. <think>a</think>", 0),
+    (" <thin", False): ("", " <thin", 0),
+    ("  ", False): ("", "  ", 0),
+    ("", True): ("", "", 0),
+    ("a </thi", True): ("a </thi", "", 0),
+    ("a < b </b> </think>c</think>", True): ("a < b </b>", "c</think>", 0),
+    (f"a {CALL}</think>\n{CALL}", True): (f"a {CALL}", "", 1),
+    (f"<think>a</think>\nSo:\n{CALL}", False): ("a", "So:", 1),
+}
+
+
+def told(deltas: list[Delta]) -> tuple[str, str, int]:
+    thought = "".join(each.text for each in deltas if isinstance(each, ThoughtDelta))
+    content = "".join(each.text for each in deltas if isinstance(each, ContentDelta))
+    return thought, content, len({each.index for each in deltas if isinstance(each, CallDelta)})
+
+
+@pytest.mark.parametrize(("text", "is_open"), TEXTS)
+@pytest.mark.parametrize("calls", [True, False])
+def test_thoughts_are_read_whole_and_in_any_pieces(text: str, is_open: bool, calls: bool) -> None:
+    wanted = TEXTS[text, is_open]
+    if not calls and CALL in text:
+        pytest.skip("a text with a call")
+    thought, content, called = read_answer(text, calls, (*TAGS, is_open))
+    assert (thought, content, len(called)) == wanted
+    for size in (1, 2, 3, 7, 50):
+        reader, deltas = AnswerReader(calls, (*TAGS, is_open)), list[Delta]()
+        for place in range(0, len(text), size):
+            deltas += reader.feed(text[place : place + size])
+        deltas += reader.feed("", is_last=True)
+        assert told(deltas) == wanted
+        kinds = [type(each) for each in deltas]
+        assert ThoughtDelta not in kinds[kinds.count(ThoughtDelta) :]  # all of it comes first
+
+
+def test_a_thought_comes_while_it_is_written() -> None:
+    reader = AnswerReader(False, (*TAGS, True))
+    assert reader.feed("\nI think </") == [ThoughtDelta("I think")]
+    assert reader.feed("b") == [ThoughtDelta(" </b")]
+    assert reader.is_thinking
+    assert reader.feed("</think>\nYes") == [ContentDelta("Yes")]
+    assert not reader.is_thinking
+
+
+def test_models_without_thoughts_say_all_they_write() -> None:
+    text = "<think>a</think>b"
+    assert read_answer(text, False) == ("", text, [])
+    assert AnswerReader(True).feed(text) == [ContentDelta(text)]
