@@ -254,11 +254,14 @@ def seconds(
 ) -> Iterator[str]:
     """Time each method beside plain drawing, windows as large as pays."""
     points = {each: DrawnPoint(each, rule) for each in ("plain", "raced-jacobi", "sjd", "gsd")}
-    costs = MachineCosts(Easel(drawing, names[0], rule)).windows.seconds
+    costs = MachineCosts(Easel(drawing, names[0], rule))
+    steps = [costs.piece("plain", WindowKnobs())]
+    for window in (1, 2, 4, 8, 16):
+        steps.append(costs.piece("raced-jacobi", WindowKnobs(window=window, whole=True)))
     settings = {**asdict(rule), "threads": threads(), "processor": processor()}
     records = PictureRun(drawing, points, names, 1, folder).run(settings)
     yield f"guidance {rule.guidance:g}: ms of a step with 0, 1, 2, 4, 8, 16 draft tokens" + "".join(
-        f" {1000 * costs(1 + count):.2f}" for count in (0, 1, 2, 4, 8, 16)
+        f" {1000 * step.seconds:.2f}" for step in steps
     )
     yield speeds(records).markdown()
 

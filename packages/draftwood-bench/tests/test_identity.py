@@ -96,6 +96,15 @@ def test_a_text_is_run_once_for_all_samples(fails: bool, monkeypatch: pytest.Mon
     assert not any(model.pool.used for model in models)
 
 
+def test_a_seed_below_0_is_a_seed_too() -> None:
+    target, draft = tables()
+    method = Method(DraftModel(draft, Widths((3,))), Rejection())
+    answer = [1, 3, 2, 0, 2, 1, 1, 3, 0, 2]
+    found = distribution_test(target, method, Sampling(1.0), [0], answer, 16, -4000)
+    assert found == distribution_test(target, method, Sampling(1.0), [0], answer, 16, -4000)
+    assert found is not None
+
+
 def test_what_cannot_be_tested_is_not_tested() -> None:
     target, draft = tables()
     method = Method(DraftModel(draft, Widths((1,))), Rejection())

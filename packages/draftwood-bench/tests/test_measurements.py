@@ -207,6 +207,22 @@ def test_costs_by_nodes_and_by_context() -> None:
     assert titles == ["tiny", "other"]
 
 
+def test_costs_that_are_not_measured_yet_leave_their_cells_empty() -> None:
+    records = cost_records(VerifyCost(("transformers", "int8"), (1, 4, 8), (10,)))
+    (whole,) = tables(records, run_info(protocol="cost"))
+    for place, lost in enumerate(records):
+        left = [*records[:place], *records[place + 1 :]]
+        (table,) = tables(left, run_info(protocol="cost"))
+        column = table.head.index(str(lost.nodes))
+        assert dict(zip(table.head, table.rows[0], strict=True)).keys() == {*whole.head}
+        assert next(row for row in table.rows if row[0] == f"{lost.method}: ms")[column] == ""
+        (again,) = tables([*left, lost], run_info(protocol="cost"))
+        assert sorted(again.rows) == sorted(whole.rows)
+    records = cost_records(VerifyCost(("int8",), (1, 4), (10, 20)))
+    (table,) = tables(records[1:], run_info(protocol="cost"))
+    assert table.rows == (("10", "", "40.0", "3"), ("20", "20.0", "80.0", "3"))
+
+
 def test_an_unfinished_measurement_says_so() -> None:
     asked = VerifyCost(("int8",), (1, 4), (10, 20))
     run = run_info(protocol="cost", options=as_json(asked), prompts={})

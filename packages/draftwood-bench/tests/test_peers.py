@@ -24,6 +24,8 @@ from draftwood_bench.peers.lineup import Peers, started, stats_of
 from draftwood_bench.peers.process import Adapter, AdapterError
 from draftwood_bench.peers.protocol import PeerRequest, Reply
 from draftwood_bench.peers.systems import System, Target, systems
+from draftwood_bench.records.notes import notes
+from making import record, run_info
 
 FAKE = Path(__file__).with_name("fake_adapter.py")
 MODES = {"plain": "plain", "speculation": "lookup"}
@@ -214,8 +216,17 @@ def test_vllm_is_absent_without_a_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_transformers_runs_where_the_model_does(tmp_path: Path, device: str) -> None:
-    (peer,) = systems(["transformers"], Target("x", tmp_path, None, 1, device))
-    assert peer.command()[-2:] == ["--device", device]
+    (peer,) = systems(["transformers"], Target("x", tmp_path, None, 1, device, "float32"))
+    assert peer.command()[-4:] == ["--dtype", "float32", "--device", device]
+
+
+def test_a_peer_in_another_type_of_weights_than_the_run_is_told() -> None:
+    peers = {"transformers": {"weights": "bfloat16, the same folder"}, "openvino": {}}
+    plain = [record("plain", prompt, runs=30) for prompt in "123"]
+    told = notes(plain, run_info(dtype="int8+int8-cache", peers=peers))
+    assert "transformers ran in bfloat16, the run in int8+int8-cache" in told
+    same = notes(plain, run_info(dtype="bfloat16+int8-cache", peers=peers))
+    assert not any("ran in" in note for note in same)
 
 
 @pytest.mark.parametrize("name", ["llama.cpp", "llama.cpp-lookup", "openvino", "openvino-int8"])

@@ -68,6 +68,31 @@ def test_several_sets_make_one(tmp_path: Path) -> None:
     comma = tmp_path / "a,b.jsonl"
     comma.write_text('{"prompt": "of a file with a comma"}\n')
     assert load_prompts(str(comma)).prompts[0].turns == ("of a file with a comma",)
+    assert len(load_prompts(f"{first},{other},").prompts) == 3
+    for nothing in ("", " , "):
+        with pytest.raises(ValueError, match="names none; give built-in or a JSONL file"):
+            load_prompts(nothing)
+
+
+def test_lines_without_ids_of_several_files_differ(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    for name in names:
+        Path(name).write_text('{"prompt": "x"}\n{"id": null, "category": null, "prompt": "y"}\n')
+    found = load_prompts(",".join(names)).prompts
+    assert [prompt.id for prompt in found] == [
+        f"{name}:{line}" for name in names for line in (1, 2)
+    ]
+    assert {prompt.category for prompt in found} == {"all"}
+    assert [prompt.id for prompt in load_prompts(names[0]).prompts] == ["1", "2"]
+
+
+def test_prompts_that_are_all_left_out_are_not_called_missing(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    lines = (f'{{"id": "{name}", "category": "{name[0]}", "prompt": "x"}}' for name in NAMES)
+    file.write_text("\n".join(lines))
+    for left_out, categories in ((NAMES, ()), (("a1", "a2", "a3"), ("a",))):
+        with pytest.raises(ValueError, match="were asked before; name others with --prompts"):
+            load_prompts(str(file), categories=categories, leave_out=left_out)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +106,8 @@ def test_several_sets_make_one(tmp_path: Path) -> None:
         ('{"prompt": "x", "answer": "Paris"}', r"p\.jsonl:2: its answer 'Paris' is no number"),
         ('{"prompt": "x", "answer": ""}', r"p\.jsonl:2: its answer '' is no number"),
         ('{"prompt": " "}', r"p\.jsonl:2: a turn is empty"),
+        ('{"prompt": "x", "turns": ["y"]}', r"it has prompt and turns; give one of them"),
+        ('{"prompt": "x", "reference": ["a"]}', r"its reference must be one text"),
         ('{"prompt": 3}', r"p\.jsonl:2: a turn is empty or no text"),
         (
             '{"messages": [{"role": "system", "content": 3}, {"role": "user", "content": "x"}]}',

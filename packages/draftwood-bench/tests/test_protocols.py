@@ -14,6 +14,7 @@ from draftwood.methods.measured import measured_speeds
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_medusa
+from draftwood_bench.cli.bench import bench
 from draftwood_bench.plan.configurations import RSD_METHODS, Configuration
 from draftwood_bench.plan.protocols import (
     Axes,
@@ -25,6 +26,7 @@ from draftwood_bench.plan.protocols import (
     as_json,
     from_json,
 )
+from draftwood_bench.records.statistics import FEWEST_PASSES
 
 PROTOCOLS = [
     SpecBench(("auto", "lookup"), Settings(temperatures=(0.0, 0.5), categories=("math",))),
@@ -38,6 +40,17 @@ PROTOCOLS = [
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 def test_json_both_ways(protocol: Protocol) -> None:
     assert from_json(json.loads(json.dumps(as_json(protocol)))) == protocol
+
+
+@pytest.mark.parametrize("name", ["spec-bench", "rsd", "axes"])
+def test_bounds_over_the_usual_tokens_are_told(name: str) -> None:
+    """Even where a pass emits three tokens."""
+    usual = Settings()
+    passes = usual.bound_prompts * (usual.bound_tokens - 1) / 3
+    assert passes >= FEWEST_PASSES
+    given = {each.name: each.default for each in bench.commands[name].params}
+    assert given["bound_prompts"] == usual.bound_prompts
+    assert given["bound_tokens"] == usual.bound_tokens
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)

@@ -40,8 +40,9 @@ def test_records_and_settings_come_back(folder: RecordFolder[Told]) -> None:
     assert folder.settings() == {"rule": "one"}
     folder.begin({"rule": "one"}, {"b": "second", "c": "third"})  # more of them
     assert folder.settings() == {"rule": "one"}
-    with pytest.raises(ValueError, match="a run of other settings; give another folder"):
-        folder.begin({"rule": "two"})
+    with pytest.raises(ValueError, match="a run of other settings; give another folder") as error:
+        folder.begin({"rule": "two", "knob": 1})
+    assert str(error.value).endswith('(rule: "one" there, "two" here, knob: null there, 1 here)')
     with pytest.raises(ValueError, match=r"told\.json does not say 'knob'"):
         folder.settings()["knob"]
 

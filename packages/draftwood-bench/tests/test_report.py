@@ -111,7 +111,9 @@ def test_what_few_passes_would_tell_is_hidden_and_n_stands_beside_the_rest(
     by_category = cells_of(records, "by category")
     assert [name for name in by_category if "n = " in name] == ["math (n = 1)", "chat (n = 2)"]
     assert all(cell.endswith(" (-)") for name, cell in by_category.items() if "n = " in name)
-    assert sum("fewer than 20 forward passes" in note for note in notes(records, run_info())) == 1
+    (note,) = [each for each in notes(records, run_info()) if "fewer than 20 forward" in each]
+    assert "more prompts or tokens fill it" in note  # by category
+    assert ("--bound-prompts and --bound-tokens fill accepted" in note) != is_told
     shown = findings(measured(records), 0.0)
     depths = [each.caption for each in shown if each.title.startswith("auto keeps a draft token")]
     assert len(depths) == is_told
@@ -170,13 +172,13 @@ def test_a_refused_method_takes_no_part_in_the_figure_by_category() -> None:
 
 def test_methods_at_fixed_budgets_stand_with_their_best_shape_at_the_largest() -> None:
     sizes = {
-        ("budget 6", "a"): 2,
-        ("budget 30", "b"): 4,
-        ("budget 30", "c"): 3,
-        ("length 5", "d"): 1,
+        ("budget 6", "a"): 20,
+        ("budget 30", "b"): 40,
+        ("budget 30", "c"): 30,
+        ("length 5", "d"): 10,
     }
     cells = [
-        record("rsd-s", at=at, cell=f"rsd-s | {at} | {shape}", runs=runs)
+        record("rsd-s", tokens=101, at=at, cell=f"rsd-s | {at} | {shape}", runs=runs)
         for (at, shape), runs in sizes.items()
     ]
     (found,) = chosen(cells, run_info(protocol="rsd"), 0.0)

@@ -98,9 +98,9 @@ def test_arms_stand_by_amount_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [
-        record(method, prompt, runs=runs, at=at, cell=f"{method} {at}")
+        record(method, prompt, 21, runs, at=at, cell=f"{method} {at}")
         for at in ("length 3", "budget 6")
-        for method, runs in (("rsd-c", 5), ("rsd-s", 4))
+        for method, runs in (("rsd-c", 10), ("rsd-s", 8))
         for prompt in "123"
     ]
     found = run(records, draft_ratio=0.25)

@@ -3,6 +3,7 @@
 import pytest
 
 from draftwood_bench.records.files import Record
+from draftwood_bench.records.notes import notes
 from draftwood_bench.records.statistics import block_efficiency
 from draftwood_bench.report.best_shapes import best_shape, held_out, worth_timing
 from draftwood_bench.report.orderings import orderings, seconds
@@ -11,7 +12,7 @@ from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import category_table, load_table, rsd_tables
 from making import record, run_info
 
-CHAIN = (("rsd-s", 2), ("speculative", 5))
+CHAIN = (("rsd-s", 20), ("speculative", 50))
 """Methods, and the runs in which each writes one text."""
 
 
@@ -62,6 +63,47 @@ def test_tables_at_a_fixed_budget_say_how_the_shape_was_chosen() -> None:
     )[0]
     assert "best shape for these prompts; held out: chosen on the other half" in table.title
     assert table.rows[0][1].endswith("(2,1); held out 1.03")
+
+
+def of_two_methods(runs: int) -> list[Record]:
+    """Two prompts of two methods at one budget, plain decoding beside them."""
+    here = [
+        record(method, prompt, runs=runs, at="budget 6", shape="Widths(widths=(3,))")
+        for method in ("rsd-s", "rsd-c")
+        for prompt in "12"
+    ]
+    return [*(record("plain", prompt, runs=30) for prompt in "12"), *here]
+
+
+@pytest.mark.parametrize(("runs", "is_told"), [(9, False), (10, True)])
+def test_few_passes_tell_nothing_at_a_fixed_budget(runs: int, is_told: bool) -> None:
+    records, run = of_two_methods(runs), run_info(protocol="rsd")
+    found = {table.title.partition(": ")[2]: table for table in rsd_tables(records, run)}
+    (blocks,) = [table for title, table in found.items() if title.startswith("block efficiency")]
+    for table in (blocks, found["MBSU"]):
+        assert [row[1] != "-" for row in table.rows] == [is_told, is_told]
+    assert bool(orderings(records).rows) == is_told
+    assert any("fewer than 20" in note for note in notes(records, run)) != is_told
+
+
+def test_categories_without_a_table_hide_nothing() -> None:
+    records = [
+        record(method, prompt, runs=12, category=prompt, at="batch 1")
+        for method in ("plain", "auto")
+        for prompt in "12"
+    ]
+    assert not any("fewer than 20" in note for note in notes(records, run_info(protocol="load")))
+    assert any("fewer than 20" in note for note in notes(records, run_info()))
+
+
+def test_a_lossy_method_under_load_is_called_so() -> None:
+    times = {"arrived": 0.0, "started": 0.0, "first_token": 0.5, "finished": 1.0}
+    records = [
+        record(method, at="batch 1", load=times, lossless=method == "plain")
+        for method in ("plain", "typical")
+    ]
+    table = load_table(records, run_info(protocol="load"), 0.0)
+    assert [row[0] for row in table.rows] == ["plain", "typical (lossy)"]
 
 
 def test_a_category_says_how_many_prompts_it_has() -> None:
@@ -123,7 +165,7 @@ def timed(method: str, rates: tuple[float, ...]) -> list[Record]:
             cell=method,
             at="budget 6",
             temperature=1.0,
-            stats={"tokens": 11, "target_runs": 5, "tokens_per_second": rate},
+            stats={"tokens": 21, "target_runs": 10, "tokens_per_second": rate},
         )
         for number, rate in enumerate(rates)
     ]

@@ -32,7 +32,8 @@ class DraftSource:
         passes: how often it runs in a step: never, once for all levels, or once for each.
 
     Raises:
-        ValueError: for probabilities that sum to more than 1, and passes without a network.
+        ValueError: for probabilities that sum to more than 1 or are of too many ranks, and passes
+            without a network.
     """
 
     name: str
@@ -42,6 +43,10 @@ class DraftSource:
 
     def __post_init__(self) -> None:
         ranks = self.acceptance
+        if len(ranks) > RANKS:
+            raise ValueError(
+                f"{self.name} has {len(ranks)} ranks, and {RANKS} count; leave the others out"
+            )
         if not ranks or not all(map(isfinite, ranks)) or min(ranks) < 0 or sum(ranks) > 1 + 1e-9:
             raise ValueError(
                 f"the acceptance of {self.name} must be probabilities by rank that sum to at most"

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,7 @@ from draftwood.optional import install_command
 from draftwood_bench.peers import lineup
 from draftwood_bench.peers.systems import System
 from draftwood_bench.plan.configurations import PAPER_BUDGETS, RSD_METHODS
-from draftwood_bench.records.files import Record, read_records, read_run
+from draftwood_bench.records.files import Record, read_records, read_run, write_run
 from draftwood_bench.run import describe
 
 FAKE = Path(__file__).parents[1] / "fake_adapter.py"
@@ -806,7 +807,7 @@ def test_a_full_disk_loses_nothing(
     assert "the disk is full" in refused(*arguments)
     assert len(read_records(output)) == 4  # two cells, two turns of the first prompt
     assert (
-        "the run is not finished: it has come to 1 of 3 prompts"
+        "the run is not finished: it has 2 of 6 records of first turns"
         in run("bench", "show", str(output)).stdout
     )
     monkeypatch.undo()
@@ -814,6 +815,52 @@ def test_a_full_disk_loses_nothing(
     assert run(*arguments).exit_code == 0
     assert len(read_records(output)) == 8
     assert "not finished" not in run("bench", "show", str(output)).stdout
+
+
+def test_a_run_that_has_come_to_all_prompts_may_still_be_unfinished(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    order = ("bench", "spec-bench", "--methods", "lookup", "--rounds", "2", "--temperature", "0,1")
+    given = (*options(target, prompts, output), "--law-prompts", "0", "--bound-prompts", "0")
+    told = json.loads(run(*order, *given, "--json").stdout)
+    assert (told["finished"], told["expected"]) == (24, 24)
+    assert "not finished" not in run("bench", "show", str(output)).stdout
+    file = output / "records.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-2]))
+    told = json.loads(run("bench", "show", str(output), "--json").stdout)
+    assert (told["finished"], told["expected"]) == (22, 24)
+    left = "the run is not finished: it has 22 of 24 records of first turns"
+    assert left in run("bench", "show", str(output)).stdout
+    page = tmp_path / "page.html"
+    assert run("report", str(output), "--output", str(page)).exit_code == 0
+    assert page.read_text().count(left) == 2  # among the facts, and below the table
+    known = read_run(output)  # as an earlier version would have written it
+    write_run(output, replace(known, options={**known.options, "mood": 1}))
+    told = json.loads(run("bench", "show", str(output), "--json").stdout)
+    assert (told["finished"], told["expected"]) == (22, None)
+    assert "not finished" not in run("bench", "show", str(output)).stdout
+
+
+def test_what_is_left_out_whole_is_an_object_too(target: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    given = ("bench", "spec-bench", "--methods", "lookup", *options(target, prompts, output))
+    assert run(*given).exit_code == 0
+    write_run(output, replace(read_run(output), commit=None))
+    told = run("bench", "show", str(output), "--json", "--clean")
+    assert "(left out: 8 records without a clean commit)" in told.stderr
+    found = json.loads(told.stdout)
+    assert (found["summaries"], found["finished"], found["expected"]) == ([], 0, 6)
+
+
+def test_a_batch_that_the_prompts_cannot_fill_is_refused(
+    target: str, prompts: str, tmp_path: Path
+) -> None:
+    given = untested(target, prompts, tmp_path / "out")
+    line = refused("bench", "load", "--methods", "lookup", "--batches", "2,4", *given)
+    assert "a batch of 4 needs as many prompts, and there are 3; leave it out of --batches" in line
+    assert not (tmp_path / "out" / "run.json").exists()
 
 
 def test_another_run_in_the_same_folder_is_refused(
@@ -842,6 +889,9 @@ def test_long_prompts_are_left_out_by_the_rule(target: str, prompts: str, tmp_pa
     assert "left out, with more than 12 tokens: b" in result.stderr
     assert {(record.prompt, record.turn) for record in read_records(output)} == {("a", 0), ("c", 0)}
     assert "left out: b" in read_run(output).prompts["rule"]
+    assert read_run(output).prompts["turns_left_out"] == ["turn 2 of a"]
+    assert "left out, with more than 12 tokens: turn 2 of a" in result.stderr
+    assert "left out by this rule: turn 2 of a" in run("bench", "show", str(output)).stdout
     nothing = ("--max-prompt-tokens", "2")
     line = refused("bench", "spec-bench", *options(target, prompts, tmp_path / "none"), *nothing)
     assert "more than 2 tokens" in line

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
+import draftwood
 from command import run
+from draftwood.costs import calibration
+from draftwood.costs.curve import Curve
 from draftwood.loading import hub
 from draftwood_bench.sizes import size_of
 
+NINE_RANKS = "head=0.5" + 8 * ",0.01"
 FAST = ("--max-draft-tokens", "16", "--max-depth", "4")
 
 
@@ -75,6 +79,30 @@ def test_the_size_is_read_from_a_model_and_the_machine_from_its_curve(target) ->
     assert "measured here" in measured["machine"]["name"]
 
 
+def test_a_disturbed_curve_is_measured_again_and_told_where_that_is_disturbed_too(
+    target, tmp_path, monkeypatch
+) -> None:
+    model = str(shutil.copytree(target, tmp_path / "model"))
+    key = draftwood.load(model, method="plain").calibration.key
+    assert key is not None
+    slow = Curve((1, 2, 4), (100.0, 100.0, 100.0))
+
+    def told(busy: bool) -> dict:
+        calibration.store(key, slow, "test", busy=True)
+        again = calibration.MeasuredCurve(Curve((1, 2, 4), (0.01, 0.01, 0.01)), busy)
+        monkeypatch.setattr(calibration, "watched", lambda model, make: again)
+        return planned("--measure", model)
+
+    calm, disturbed = told(busy=False), told(busy=True)
+    assert calm["machine"]["name"] == f"measured here with {model}"
+    assert disturbed["machine"]["name"] == f"measured here with {model}, beside other programs"
+    (fast,), (slow_pass,) = (
+        [each["seconds_per_step"] for each in found["plans"] if each["source"] is None]
+        for found in (calm, disturbed)
+    )
+    assert fast < 1 < slow_pass
+
+
 def test_a_configuration_without_weights_says_how_large_its_model_is(target, tmp_path) -> None:
     shutil.copy(Path(target, "config.json"), tmp_path)
     bare = planned("--model", str(tmp_path), "--hardware", "h100")
@@ -99,6 +127,8 @@ def test_the_size_of_a_quantised_file_needs_no_floats(monkeypatch) -> None:
         (("--hardware", "h100", "--parameters", "many"), "7B or 135M"),
         (("--hardware", "h100", "--parameters", "7B", "--model", "x"), "not both"),
         (("--hardware", "h100", "--parameters", "7B", "--source", "head=x"), "head=0.6"),
+        (("--hardware", "h100", "--parameters", "7B", "--source", "copying="), "head=0.6"),
+        (("--hardware", "h100", "--parameters", "7B", "--source", NINE_RANKS), "8 count"),
         (("--hardware", "h100", "--parameters", "7B", "--source", "oracle=1"), "copying, head"),
         (("--hardware", "h100", "--parameters", "7B", "--source", "head=0.6,nan"), "at most 1"),
         (("--hardware", "h100", "--parameters", "7B", "--engine", "steam"), "graphs"),

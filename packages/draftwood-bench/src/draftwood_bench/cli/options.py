@@ -85,12 +85,12 @@ def _proof() -> tuple[Callable[..., Any], ...]:
         click.option(
             "--bound-tokens",
             type=COUNT,
-            default=8,
+            default=40,
             show_default=True,
             help="... over so many tokens.",
         ),
         click.option(
-            "--bound-prompts", type=COUNT_OR_NONE, default=1, show_default=True, help=bounds
+            "--bound-prompts", type=COUNT_OR_NONE, default=2, show_default=True, help=bounds
         ),
         click.option(
             "--law-samples", type=twice, default=1000, show_default=True, help="... drawn so often."

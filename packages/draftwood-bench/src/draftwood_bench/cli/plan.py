@@ -196,11 +196,14 @@ def _measure(name: str) -> "tuple[ModelSize, Machine]":
     from draftwood_bench.sizes import size_of
 
     lm = draftwood.load(name, method="plain")
+    known = lm.calibration.followed()
+    lm.calibration.mend()  # no pass corrects it here
     size, curve = size_of(name), lm.calibration.curve
     assert isinstance(curve, Curve)  # none was given to load
+    beside = "" if getattr(known, "is_good", True) else ", beside other programs"
     if isinstance(lm.model, NativeModel):
         size = replace(size, bits=8 * lm.model.weight_bytes / size.parameters)
-    return size, Machine.fitted(curve, size, f"measured here with {name}")
+    return size, Machine.fitted(curve, size, f"measured here with {name}{beside}")
 
 
 def source_of(text: str, size: "ModelSize", draft: "ModelSize | None") -> "DraftSource":
@@ -211,13 +214,13 @@ def source_of(text: str, size: "ModelSize", draft: "ModelSize | None") -> "Draft
     """
     from draftwood_bench.planner import MAX_DEPTH, acceptance_by_rank, acceptance_for, draft_source
 
-    name, _, numbers = text.partition("=")
+    name, given, numbers = text.partition("=")
     ranks = None
     try:
         if "@" in numbers:
             tokens, _, count = numbers.partition("@")
             ranks = acceptance_for(float(tokens), int(count), MAX_DEPTH)
-        elif numbers:
+        elif given:
             values = tuple(float(value) for value in numbers.split(","))
             ranks = acceptance_by_rank(values[0]) if len(values) == 1 else values
     except ValueError as error:

@@ -60,6 +60,8 @@ def show(
     for section in told:
         if clean and not section.is_clean:
             click.echo(f"(left out: {folder}, without a clean commit)", err=as_json)
+            if as_json:
+                click.echo(json.dumps({"run": section.facts_told, "tables": []}))
         else:
             _tell_section(section, orderings, as_json, markdown)
     if not others:
@@ -70,6 +72,8 @@ def show(
         _print_orderings(records, run, folder)
     elif records or not left_out:
         _tell(context, records, run, folder, as_json, markdown)
+    elif as_json:
+        click.echo(json.dumps({"run": asdict(run), **_found(records, run)}))
     if left_out and not orderings:
         click.echo(f"(left out: {left_out} records without a clean commit)", err=as_json)
 
@@ -171,14 +175,18 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
 
 
 def _found(records: list["Record"], run: "RunInfo") -> dict[str, Any]:
-    """The figures of a run in plain types."""
+    """The figures of a run in plain types, and how many of its records are there."""
     from draftwood_bench.plan.measurements import MEASUREMENTS
+    from draftwood_bench.records.extent import extent
     from draftwood_bench.records.figures import figures
     from draftwood_bench.records.statistics import summaries
 
+    found, expected = extent(records, run)
+    told: dict[str, Any] = {"finished": found, "expected": expected}
     if run.protocol in MEASUREMENTS:
-        return {"figures": figures(records)}
+        return {**told, "figures": figures(records)}
     return {
+        **told,
         "summaries": [asdict(each, dict_factory=_bounded) for each in summaries(records, run)],
         "by_category": [
             asdict(each, dict_factory=_bounded)

@@ -52,6 +52,7 @@ class Target:
         digest: that tells these weights from others.
         threads: for each.
         device: kind of what it runs on; peers that can run there too.
+        dtype: float in which peers multiply the weights of the folder.
     """
 
     model: str
@@ -59,6 +60,7 @@ class Target:
     digest: str | None
     threads: int
     device: str = "cpu"
+    dtype: str = "bfloat16"
 
 
 def require_known(names: Sequence[str]) -> None:
@@ -103,7 +105,8 @@ def _command(python: Path, adapter: str, place: Path, threads: int) -> list[str]
 
 
 def _own_folder(name: str, target: Target) -> list[str]:
-    return _command(environments.prepare(name), name, target.folder, target.threads)
+    command = _command(environments.prepare(name), name, target.folder, target.threads)
+    return [*command, "--dtype", target.dtype]
 
 
 def _transformers(target: Target) -> list[str]:
@@ -113,7 +116,7 @@ def _transformers(target: Target) -> list[str]:
 def _vllm(target: Target) -> list[str]:
     if not torch.cuda.is_available():
         raise OSError("vLLM runs on a GPU, and this machine has none that PyTorch can use")
-    size = weights.bytes_read_per_token(target.folder, "bfloat16")
+    size = weights.bytes_read_per_token(target.folder, target.dtype)
     return [*_own_folder("vllm", target), "--weight-bytes", str(size)]
 
 

@@ -41,7 +41,8 @@ def load_prompts(
     """A set by name, or the prompts of a JSONL file; several with commas between.
 
     Args:
-        source: ``built-in``, names of ``DATA_SETS``, paths.
+        source: ``built-in``, names of ``DATA_SETS``, paths. A line without an id has its number, of
+            several sets behind its path.
         per_category: most prompts of each category, the first of the file.
         categories: only these.
         limit: most prompts in all.
@@ -51,16 +52,18 @@ def load_prompts(
         OSError: for a file or data folder that is not there.
         ValueError: for an unknown name, a broken line, or a category without prompts.
     """
-    names = [source] if Path(source).is_file() else source.split(",")
-    sets = [_one_set(each.strip()) for each in names]
+    parts = [part.strip() for part in source.split(",")]
+    names = [source] if Path(source).is_file() else list(filter(None, parts))
+    if not names:
+        raise ValueError(f"--prompts {source!r} names none; give {BUILT_IN} or a JSONL file")
+    sets = [_one_set(each, len(names) > 1) for each in names]
     notes = dict.fromkeys(each.note for each in sets if each.note)
-    every = (prompt for each in sets for prompt in each.prompts)
-    prompts = tuple(prompt for prompt in every if prompt.id not in leave_out)
-    found = PromptSet(source, prompts, "; ".join(notes))
-    return _chosen(found, per_category, categories, limit)
+    every = tuple(prompt for each in sets for prompt in each.prompts)
+    found = PromptSet(source, every, "; ".join(notes))
+    return _chosen(found, per_category, categories, limit, leave_out)
 
 
-def _one_set(source: str) -> PromptSet:
+def _one_set(source: str, is_one_of_several: bool) -> PromptSet:
     if source == BUILT_IN:
         text = (
             resources.files("draftwood_bench.plan")
@@ -73,7 +76,8 @@ def _one_set(source: str) -> PromptSet:
     if source in DATA_SETS:
         known = DATA_SETS[source]
         return PromptSet(source, tuple(known.prompts()), known.note)
-    return PromptSet(source, tuple(_from_file(Path(source))))
+    prefix = f"{source}:" if is_one_of_several else ""
+    return PromptSet(source, tuple(_from_file(Path(source), prefix)))
 
 
 def load_text(source: str) -> str:
@@ -97,7 +101,11 @@ def load_text(source: str) -> str:
 
 
 def _chosen(
-    found: PromptSet, per_category: int | None, categories: Sequence[str], limit: int | None
+    found: PromptSet,
+    per_category: int | None,
+    categories: Sequence[str],
+    limit: int | None,
+    leave_out: Collection[str],
 ) -> PromptSet:
     there = list(dict.fromkeys(prompt.category for prompt in found.prompts))
     for category in categories:
@@ -108,11 +116,17 @@ def _chosen(
     taken: Counter[str] = Counter()
     chosen: list[Prompt] = []
     for prompt in found.prompts:
+        if prompt.id in leave_out:
+            continue
         room = per_category is None or taken[prompt.category] < per_category
         if room and (not categories or prompt.category in categories):
             taken[prompt.category] += 1
             chosen.append(prompt)
     prompts = tuple(chosen[:limit])
+    if not prompts and leave_out and found.prompts:
+        raise ValueError(
+            f"all of these prompts of {found.source} were asked before; name others with --prompts"
+        )
     if not prompts:
         raise ValueError(f"{found.source} holds no prompts; give at least one")
     ids = [prompt.id for prompt in prompts]
@@ -122,7 +136,7 @@ def _chosen(
     return replace(found, prompts=prompts)
 
 
-def _from_file(path: Path) -> Iterator[Prompt]:
+def _from_file(path: Path, prefix: str) -> Iterator[Prompt]:
     if not path.is_file():
         known = ", ".join((BUILT_IN, *DATA_SETS))
         raise FileNotFoundError(
@@ -134,22 +148,25 @@ def _from_file(path: Path) -> Iterator[Prompt]:
         raise ValueError(
             f"{path} is not UTF-8 text; give JSON Lines, one prompt per line"
         ) from None
-    return _from_lines(lines, str(path))
+    return _from_lines(lines, str(path), prefix)
 
 
-def _from_lines(lines: Sequence[str], name: str) -> Iterator[Prompt]:
+def _from_lines(lines: Sequence[str], name: str, prefix: str = "") -> Iterator[Prompt]:
+    """Prompts of lines; one without an id has its number, behind the prefix."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _from_json(line, f"{name}:{number}", str(number))
+            yield _from_json(line, f"{name}:{number}", f"{prefix}{number}")
 
 
-def _from_json(line: str, place: str, number: str) -> Prompt:
+def _from_json(line: str, place: str, usual_id: str) -> Prompt:
     """One prompt from an object with ``prompt``, ``messages`` or ``turns``."""
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
             raise ValueError("it is not an object")
-        before, turns = _conversation(fields)
+        told = {name: value for name, value in fields.items() if value is not None}
+        before, turns = _conversation(told)
+        reference, answer, word = (_text(told, n) for n in ("reference", "answer", "next_word"))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         reason = " ".join(str(error).split())[:120]
         raise ValueError(
@@ -159,14 +176,8 @@ def _from_json(line: str, place: str, number: str) -> Prompt:
         raise ValueError(
             f"{place}: a turn is empty or no text; every prompt needs at least one turn of text"
         )
-    id, category = (
-        fields.get("id", fields.get("question_id", number)),
-        fields.get("category", "all"),
-    )
-    reference, answer, word = (
-        None if fields.get(n) is None else str(fields[n])
-        for n in ("reference", "answer", "next_word")
-    )
+    id = told.get("id", told.get("question_id", usual_id))
+    category = told.get("category", "all")
     try:
         number_of("0" if answer is None else answer)
     except ValueError:
@@ -178,7 +189,17 @@ def _from_json(line: str, place: str, number: str) -> Prompt:
     return replace(found, next_word=word)
 
 
+def _text(fields: dict[str, Any], name: str) -> str | None:
+    """A field that holds a text or a number; None where it is not there."""
+    found = fields.get(name)
+    if isinstance(found, list | dict):
+        raise ValueError(f"its {name} must be one text")
+    return None if found is None else str(found)
+
+
 def _conversation(fields: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    if len(given := [name for name in ("prompt", "messages", "turns") if name in fields]) > 1:
+        raise ValueError(f"it has {' and '.join(given)}; give one of them")
     if "turns" in fields:
         if not isinstance(fields["turns"], list):
             raise ValueError("turns is no list")

@@ -65,8 +65,8 @@ class Settings:
     max_prompt_tokens: int | None = None
     law_prompts: int = 2
     law_samples: int = 1000
-    bound_prompts: int = 1
-    bound_tokens: int = 8
+    bound_prompts: int = 2
+    bound_tokens: int = 40
     leave_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

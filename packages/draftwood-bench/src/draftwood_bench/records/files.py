@@ -131,7 +131,8 @@ class RunInfo:
             [], "seconds": [], "per_place": [one]}``.
         bandwidth: bytes per second that memory gives; the roofline is this over ``weight_bytes``.
         weight_bytes: read for every token.
-        prompts: ``source``, ``note``, ``count``, ``rule``.
+        prompts: ``source``, ``note``, ``count``, ``rule``; ``turns_left_out``: later turns that
+            were too long, where there are some.
         started: date and time.
         draft_ratio: parameters of the draft model over those of the target.
         weights: SHA-256 that tells the target's weights from others, see ``origin.weights_digest``;

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from draftwood_bench.plan.measurements import MEASUREMENTS
-from draftwood_bench.plan.protocols import measurement
+from draftwood_bench.records.extent import unfinished
 from draftwood_bench.records.files import TRIES, Record, RunInfo
 from draftwood_bench.records.significance import SIGNIFICANCE
 from draftwood_bench.records.statistics import FEWEST_PASSES, Summary, summaries
@@ -21,26 +21,36 @@ def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
         *_of_the_run(records, run),
         *_of_files(run),
         *(note for each in own for note in _of_texts(each, run)),
-        *_of_few_passes(records, own),
+        *_of_few_passes(records, own, run),
         *_of_peers(records, run),
     ]
 
 
+FLOATS = ("float32", "float16", "bfloat16")
+"""Types of weights in which peers run a folder."""
 HIDDEN = "-"
 """Stands in the place of a figure that would come from too few passes."""
 
 
-def _of_few_passes(records: Sequence[Record], own: Sequence[Summary]) -> Iterator[str]:
+def _of_few_passes(
+    records: Sequence[Record], own: Sequence[Summary], run: RunInfo
+) -> Iterator[str]:
     passes: dict[tuple[str, float, str], int] = {}
     for record in records:
         if runs := record.stats.get("target_runs"):
-            key = (record.cell, record.temperature, record.category)
+            # these two have no tables by category
+            category = "" if run.protocol in ("rsd", "load") else record.category
+            key = (record.cell, record.temperature, category)
             passes[key] = passes.get(key, 0) + runs
-    counts = [*passes.values(), *(each.bounded_passes for each in own if each.bound is not None)]
-    if any(count < FEWEST_PASSES for count in counts):
+    cures = []
+    if any(count < FEWEST_PASSES for count in passes.values()):
+        cures.append("more prompts or tokens fill it")
+    if any(each.bounded_passes < FEWEST_PASSES for each in own if each.bound is not None):
+        cures.append("larger --bound-prompts and --bound-tokens fill accepted and alpha*")
+    if cures:
         yield (
             f"{HIDDEN} stands where fewer than {FEWEST_PASSES} forward passes of the target would"
-            " tell a share or a mean; more prompts or tokens fill it"
+            f" tell a share or a mean; {'; '.join(cures)}"
         )
 
 
@@ -49,17 +59,17 @@ def _of_the_run(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
     yield (
         f"{count} prompts, {source}: {run.prompts['note'] or 'from a file'}; {run.prompts['rule']}"
     )
-    answered = len({record.prompt for record in records})
-    if answered < count:
-        yield f"the run is not finished: it has come to {answered} of {count} prompts"
+    if turns := run.prompts.get("turns_left_out"):
+        yield f"left out by this rule: {', '.join(turns)}"
+    if left := unfinished(records, run):
+        yield left
 
 
 def _of_measurement(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
     if run.prompts:
         yield f"{run.prompts['count']} {run.prompts['rule']}, of {run.prompts['source']}"
-    expected = measurement(run.options).count(len(run.model.split(", ")))
-    if len(records) < expected:
-        yield f"the run is not finished: it has {len(records)} of {expected} records"
+    if left := unfinished(records, run):
+        yield left
     yield from _of_files(run)
 
 
@@ -95,6 +105,11 @@ def _of_peers(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
         if late := sum(record.beside is not None for record in own):
             beside = "beside plain decoding measured once more"
             yield f"{name}: {late} answers are of a later start, {beside}"
+    dtype = run.dtype.partition("+")[0]
+    for name, known in run.peers.items():
+        other = known.get("weights", "").partition(",")[0]
+        if other in FLOATS and other != dtype:
+            yield f"{name} ran in {other}, the run in {run.dtype}"
     for name, known in run.peers.items():
         if left := [each for each in known.get("failed", []) if tuple(each["key"]) in run.given_up]:
             places = ", ".join(dict.fromkeys(each["key"][2] for each in left))

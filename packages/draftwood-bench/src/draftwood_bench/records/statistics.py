@@ -163,11 +163,11 @@ def summary(
         end_to_end=pooled(group, whole),
         speed_up=median_ratio(pairs, decoding),
         speed_up_end_to_end=median_ratio(pairs, whole),
-        total_speed_up=pooled_ratio(pairs, decoding),
+        total_speed_up=pooled_ratio(pairs, whole),
         mbsu=None
         if efficiency is None
         else mbsu(efficiency.value, first.draft_steps, run.draft_ratio),
-        passes=sum(r.stats.get("target_runs") or 0 for r in group),
+        passes=passes(group),
         acceptance=_weighed(bounded, "root_acceptance", runs),
         bound=_weighed(bounded, "root_acceptance_bound", runs),
         bounded_passes=runs,
@@ -238,6 +238,11 @@ def estimate(records: Iterable[Record], terms: RatioTerms) -> Estimate | None:
     """``pooled`` with its interval over prompts."""
     sums = _by_prompt(records, terms)
     return None if not sums else estimate_of(np.array(list(sums.values()))[None], _ratio)
+
+
+def passes(records: Iterable[Record]) -> int:
+    """Count the target's passes behind the block efficiency of records."""
+    return sum(record.stats.get("target_runs") or 0 for record in records)
 
 
 def block_efficiency(records: Iterable[Record]) -> Estimate | None:

@@ -13,7 +13,7 @@ from draftwood_bench.plan.measurements import (
 )
 from draftwood_bench.records.figures import figures
 from draftwood_bench.records.files import Record
-from draftwood_bench.report.table import Table, labelled
+from draftwood_bench.report.table import Table, labelled, number
 
 Found = dict[str, Any]
 
@@ -53,35 +53,47 @@ def cost_tables(records: Sequence[Record]) -> list[Table]:
 
 def _by_nodes(model: str, own: Sequence[Found], context: int) -> Table:
     here = [each for each in own if each["prompt_tokens"] == context]
-    nodes = _values(here, "nodes")
+    nodes = sorted(_values(here, "nodes"))  # a record that is measured again comes last
     times = {
         path: {each["nodes"]: each["milliseconds"] for each in here if each["method"] == path}
         for path in _values(here, "method")
     }
     rows = []
     for path, of in times.items():
-        rows.append((f"{path}: ms", *(f"{of[n]:.1f}" for n in nodes)))
-        if nodes[0] == 1:
-            rows.append((f"{path}: T(n)/T(1)", *(f"{of[n] / of[1]:.2f}" for n in nodes)))
+        rows.append((f"{path}: ms", *(number(of.get(n), 1) for n in nodes)))
+        if 1 in nodes:
+            rows.append((f"{path}: T(n)/T(1)", *(_ratio(of.get(n), of.get(1)) for n in nodes)))
         if path != TRANSFORMERS and TRANSFORMERS in times:
             theirs = times[TRANSFORMERS]
             label = f"{path}: {TRANSFORMERS} / this"
-            rows.append((label, *(f"{theirs[n] / of[n]:.2f}" for n in nodes)))
+            rows.append((label, *(_ratio(theirs.get(n), of.get(n)) for n in nodes)))
     title = f"{model}: milliseconds of a forward pass behind {context} tokens, by nodes"
     return Table(title, ("nodes", *map(str, nodes)), tuple(rows))
 
 
+def _ratio(one: float | None, other: float | None) -> str:
+    """Ratio of two figures; empty where one of them is not measured yet."""
+    return "" if one is None or other is None else f"{one / other:.2f}"
+
+
 def _by_context(model: str, own: Sequence[Found]) -> Table:
-    paths, nodes = _values(own, "method"), _values(own, "nodes")
+    paths, nodes = _values(own, "method"), sorted(_values(own, "nodes"))
     known = {(each["prompt_tokens"], each["method"], each["nodes"]): each for each in own}
+    rooms = {
+        (each["prompt_tokens"], each["method"]): each["cache_bytes"] / 1e6
+        for each in own
+        if "cache_bytes" in each
+    }
     cached = [path for path in paths if any("cache_bytes" in e for e in own if e["method"] == path)]
     columns = [(path, n) for n in nodes for path in paths]
     head = ("context", *(f"{path}: {n} node{'s' if n > 1 else ''}" for path, n in columns))
     head += tuple(f"{path}: cache's room, MB" for path in cached)
     rows = []
-    for context in _values(own, "prompt_tokens"):
-        times = (f"{known[context, path, n]['milliseconds']:.1f}" for path, n in columns)
-        sizes = (f"{known[context, path, nodes[0]]['cache_bytes'] / 1e6:.0f}" for path in cached)
+    for context in sorted(_values(own, "prompt_tokens")):
+        times = (
+            number(known.get((context, path, n), {}).get("milliseconds"), 1) for path, n in columns
+        )
+        sizes = (number(rooms.get((context, path)), 0) for path in cached)
         rows.append((str(context), *times, *sizes))
     return Table(f"{model}: milliseconds of a forward pass, by context", head, tuple(rows))
 

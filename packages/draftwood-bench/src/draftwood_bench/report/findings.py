@@ -12,6 +12,7 @@ from draftwood_bench.records.statistics import (
     Summary,
     block_efficiency,
     estimate,
+    passes,
     pooled,
     summaries,
 )
@@ -102,7 +103,8 @@ def _sizes(measured: MeasuredRun, cells: Sequence[Summary], style: Mapping) -> l
         for method in dict.fromkeys(record.method for record in here):
             for at in sorted({record.at for record in here}, key=_number):
                 shape = best_shape(here, method, at)
-                if shape and (known := block_efficiency(shape)):
+                told = shape and passes(shape) >= FEWEST_PASSES
+                if shape and told and (known := block_efficiency(shape)):
                     lines.setdefault(method, []).append((_number(at), known))
         if lines:
             caption = (

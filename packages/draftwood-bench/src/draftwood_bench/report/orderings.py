@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import (
+    FEWEST_PASSES,
     Estimate,
     block_efficiency_ratio,
     decoding,
     paired,
+    passes,
     pooled_ratio,
 )
 from draftwood_bench.report.best_shapes import best_shape
@@ -75,5 +77,8 @@ def seconds(records: Sequence[Record]) -> Table:
 
 
 def _ratio(records: Sequence[Record], better: str, worse: str, at: str) -> Estimate | None:
+    """Ratio of two methods; None where one is not measured, or in too few passes to tell."""
     one, other = best_shape(records, better, at), best_shape(records, worse, at)
-    return block_efficiency_ratio(one, other) if one and other else None
+    if not one or not other or min(passes(one), passes(other)) < FEWEST_PASSES:
+        return None
+    return block_efficiency_ratio(one, other)

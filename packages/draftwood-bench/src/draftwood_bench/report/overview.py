@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from draftwood_bench.records.extent import unfinished
 from draftwood_bench.records.files import Record, RunInfo
 from draftwood_bench.records.statistics import Summary, summaries
 from draftwood_bench.report.best_shapes import best_shape
@@ -53,7 +54,8 @@ def _prompts(run: RunInfo, records: Sequence[Record]) -> str:
     of = f" of {prompts['count']}" if answered < prompts["count"] else ""
     source = f"{answered}{of}, {prompts['source']}: {prompts['note'] or 'from a file'}"
     also = f". {SPEC_BENCH}" if prompts["source"] == "spec-bench" else ""
-    return f"{source}; {prompts['rule']}{also}"
+    left = unfinished(records, run)
+    return f"{source}; {prompts['rule']}{also}{f'; {left}' if left else ''}"
 
 
 def overview(records: Sequence[Record], run: RunInfo, temperature: float) -> Table:

@@ -9,6 +9,7 @@ from draftwood_bench.records.statistics import (
     Estimate,
     Summary,
     block_efficiency,
+    passes,
     summaries,
     throughput,
 )
@@ -166,10 +167,14 @@ def _best_table(title: str, records: Sequence[Record], kind: str) -> Table:
         cells = []
         for column in columns:
             best = best_shape(records, method, f"{kind} {column}")
-            shape = "" if best is None or kind == "length" else f" {short(best[0].shape or '')}"
+            if best is None:
+                cells.append("")
+                continue
+            shape = "" if kind == "length" else f" {short(best[0].shape or '')}"
             other = held_out(records, method, f"{kind} {column}")
             beside = "" if other is None else f"; held out {other.value:.2f}"
-            cells.append("" if best is None else f"{block_efficiency(best)}{shape}{beside}")
+            told = f"{block_efficiency(best)}{shape}{beside}"
+            cells.append(of_passes(told, passes(best)))
         rows.append((method, *cells))
     return Table(
         title, ("method", *(f"{kind} {column}" for column in columns)), tuple(_in_order(rows))
@@ -192,7 +197,7 @@ def _other_figures(
             if shape is not None:
                 best[method, column] = next(each for each in known if each.cell == shape[0].cell)
     figures: dict[str, Callable[[Summary], str]] = {
-        "MBSU": lambda each: number(each.mbsu),
+        "MBSU": lambda each: of_passes(number(each.mbsu), each.passes),
         "tokens per second": lambda each: number(each.tokens_per_second, 1),
         **{
             score: _score(score)
@@ -248,7 +253,8 @@ def load_table(records: Sequence[Record], run: RunInfo, temperature: float) -> T
         efficiency = tokens_per_run(each)
         gain = "texts differ" if each.failures else number(over_plain(each, here))
         times = (number(median(waits)), number(median(ends)), number(slow))
-        row = (each.method, each.at, number(throughput(group), 1), gain, *times, efficiency)
+        name = f"{each.method}{lossy(each)}"
+        row = (name, each.at, number(throughput(group), 1), gain, *times, efficiency)
         rows.append(row if temperature else (*row, identity(each)))
     return Table(f"T = {temperature:g}: under load", head, tuple(rows))
 
@@ -299,7 +305,12 @@ def name_of(each: Summary) -> str:
         return f"{each.method.removeprefix('peer:')}, {each.at}"
     shape = "" if each.shape is None or each.at == "default" else f": {labelled(each.shape)}"
     where = "" if each.at == "default" else f", {each.at}"
-    return f"{each.method}{where}{shape}{'' if each.lossless else ' (lossy)'}"
+    return f"{each.method}{where}{shape}{lossy(each)}"
+
+
+def lossy(each: Summary) -> str:
+    """A mark behind the name of a configuration that changes what the model says."""
+    return "" if each.lossless else " (lossy)"
 
 
 def speed_up(each: Summary, estimate: Estimate | None, whole: bool = True) -> str:

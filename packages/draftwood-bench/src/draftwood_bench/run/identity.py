@@ -79,12 +79,12 @@ def distribution_test(
     if len(answer) < 2:
         return None
     require_ability(model, "fork", "a test of the next token's distribution")
-    rng = Rng(seed)
+    rng, positive = Rng(seed), seed % 2**64  # of numbers below 0 NumPy makes no generator
     with closing(model.start()) as session:
         # after answer[0], answer[1], ...
         logits = session.extend([*prompt, *answer[:-1]]).logits[len(prompt) :]
     distributions = sampling.probs(logits.float().cpu().numpy())
-    places = np.random.default_rng(seed).permutation(len(distributions))[:CANDIDATES].tolist()
+    places = np.random.default_rng(positive).permutation(len(distributions))[:CANDIDATES].tolist()
     places.sort(
         key=lambda each: -float(torch.special.entr(torch.from_numpy(distributions[each])).sum())
     )
@@ -98,7 +98,7 @@ def distribution_test(
             if decoded.drafts:
                 plain = [rng.draw(distributions[place]) for _ in range(samples)]
                 drawn = [decoded.draw(number) for number in range(samples)]
-                return DistributionTest(place + 1, samples, two_sample(plain, drawn, seed))
+                return DistributionTest(place + 1, samples, two_sample(plain, drawn, positive))
     return None
 
 

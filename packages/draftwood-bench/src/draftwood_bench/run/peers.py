@@ -13,6 +13,7 @@ from draftwood_bench.peers.systems import System, Target, systems
 from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.units import Key, PeerSystem, Unit
 from draftwood_bench.records.files import RunInfo, write_run
+from draftwood_bench.records.notes import FLOATS
 from draftwood_bench.run.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ def named_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]
     own = WeightsFolder(bench.folder)
     model = order.models.model  # the others read floats
     floats = WeightsFolder.of_floats(model, torch.bfloat16) if own.is_of_blocks else own
-    device = bench.plain.model.device.type
-    return systems(order.peers, Target(model, floats.path, own.digest, info.threads, device))
+    device, dtype = bench.plain.model.device.type, bench.dtype.partition("+")[0]
+    if dtype not in FLOATS:
+        dtype = "bfloat16"  # notes tell of it
+    target = Target(model, floats.path, own.digest, info.threads, device, dtype)
+    return systems(order.peers, target)
 
 
 def missed(units: Sequence[Unit], chosen: Sequence[System], done: Container[Key]) -> list[Unit]:

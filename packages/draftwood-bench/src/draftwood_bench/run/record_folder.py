@@ -99,8 +99,10 @@ class RecordFolder(Generic[Record]):
             _HELD[place] = held(self.folder)
         wanted, told = json.loads(json.dumps(dict(settings))), dict[str, Any]()
         if self._settings_file.exists():
-            if self.settings() != wanted:
-                raise ValueError(f"{self.folder} holds a run of other settings; {self.cure}")
+            if other := _difference(self.settings(), wanted):
+                raise ValueError(
+                    f"{self.folder} holds a run of other settings; {self.cure} ({other})"
+                )
             told = self._told()
         elif self.file.exists() and self.file.stat().st_size:
             raise ValueError(
@@ -186,6 +188,17 @@ class RecordFolder(Generic[Record]):
 def folders_of(*models: "LanguageModel") -> dict[str, Path | None]:
     """Folders of models' weights by name, as ``begin`` takes them."""
     return {each.name: each.calibration.folder for each in models}
+
+
+def _difference(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Say which settings differ, and how; nothing where none does."""
+    every = [*there, *(each for each in wanted if each not in there)]
+    pairs = [(each, there.get(each), wanted.get(each)) for each in every]
+    return ", ".join(
+        f"{name}: {json.dumps(before)} there, {json.dumps(now)} here"
+        for name, before, now in pairs
+        if before != now
+    )
 
 
 def _weights(models: Mapping[str, Path | None]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """``run.json`` of a run: written at the first start, compared and continued at later ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,11 +105,18 @@ def begin_or_go_on(start: Start, writer: Writer) -> RunInfo:
     return info
 
 
-def finish(output: Path, writer: Writer) -> RunInfo:
-    """The run as its folder tells it, without the note of a later start that measured nothing."""
-    info = read_run(output)
+def finish(output: Path, writer: Writer, turns_left_out: Sequence[str] = ()) -> RunInfo:
+    """The run as its folder tells it, without the note of a later start that measured nothing.
+
+    Args:
+        turns_left_out: later turns that were too long, which ``run.json`` then names.
+    """
+    info = before = read_run(output)
     if info.resumed and len(writer.records) == writer.lines:
         info = replace(info, resumed=info.resumed[:-1])
+    if turns_left_out:
+        info = replace(info, prompts={**info.prompts, "turns_left_out": list(turns_left_out)})
+    if info != before:
         write_run(output, info)
     return info
 

@@ -5,13 +5,13 @@ What is missing is measured, unit by unit, and written at once.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from draftwood import methods
 from draftwood_bench.peers.systems import System, require_known
-from draftwood_bench.plan.configurations import PLAIN
+from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.order import Order, Progress
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.plan.prompts import PromptSet, load_prompts
@@ -50,6 +50,7 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
     with writing(order.output) as writer:
         bench = Workbench(order.models, settings)
         fitting, rule = fit(bench, chosen, progress.say)
+        _require_full_batches(protocol, len(fitting.prompts))
         info = begin_or_go_on(start_of(order, bench, fitting, rule), writer)
         bench.use_curve(info.curve)
         numbers = {prompt.id: number for number, prompt in enumerate(chosen.prompts)}
@@ -73,7 +74,10 @@ def run(order: Order, progress: Progress | None = None) -> RunInfo:
         ):
             tokens = bench.encode(fitting.prompts[0])
             write_trees(bench, cells, tokens, settings.temperatures[0], order.output)
-        return finish(order.output, writer)
+        turns = _turns_left_out(units, writer.done)
+        if turns:
+            progress.say(f"left out, with more than {bench.room} tokens: {', '.join(turns)}")
+        return finish(order.output, writer, turns)
 
 
 def units_of(protocol: Protocol, prompts: Sequence[tuple[int, Prompt]]) -> Iterator[Unit]:
@@ -91,6 +95,19 @@ def units_of(protocol: Protocol, prompts: Sequence[tuple[int, Prompt]]) -> Itera
         for place, prompt in enumerate(ordered):
             for temperature in settings.temperatures:
                 yield Unit(kind, cells, (prompt,), temperature, turn, place)
+
+
+def _turns_left_out(units: Sequence[Unit], done: Container[Key]) -> list[str]:
+    """Later turns that were too long: plain decoding has no record of them."""
+    cell = Configuration(PLAIN).key
+    found = (
+        f"turn {turn + 1} of {unit.prompts[0][1].id}"
+        for unit in units
+        if unit.kind == "turns"
+        for turn in range(1, len(unit.prompts[0][1].turns))
+        if unit.key(cell, turn) not in done
+    )
+    return list(dict.fromkeys(found))
 
 
 def _parted(units: Sequence[Unit], done: set[Key]) -> tuple[list[Unit], list[Unit]]:
@@ -138,6 +155,16 @@ def fit(bench: Workbench, chosen: PromptSet, say: Callable[[str], None]) -> tupl
         say(f"left out, with more than {room} tokens: {', '.join(left)}")
         rule = f"{rule}; left out: {', '.join(left)}"
     return replace(chosen, prompts=tuple(kept)), rule
+
+
+def _require_full_batches(protocol: Protocol, prompts: int) -> None:
+    """Refuse batches that so few prompts cannot fill: a smaller one would have their name."""
+    most = max(protocol.batches, default=0) if isinstance(protocol, Load) else 0
+    if most > prompts:
+        raise ValueError(
+            f"a batch of {most} needs as many prompts, and there are {prompts}; leave it out of"
+            " --batches, or take more prompts"
+        )
 
 
 def _with_threads(order: Order) -> Order:
