@@ -85,6 +85,7 @@ def test_a_run_goes_on_where_it_was_stopped(
     [
         (("--methods", "gsd"), "--inexact allows that"),
         (("--names", "red aple"), "did you mean apple"),
+        (("--names", " , "), "--names needs a name, for instance 'red apple,cat', got ' , '"),
         (("--methods", "sdj"), "did you mean sjd"),
         (("--window", "17"), "--window"),
         (("--methods", "sjd", "--group", "7"), "--group is for gsd, not sjd; leave it out"),
@@ -101,7 +102,20 @@ def test_bad_input_is_told_in_one_line(
 def test_other_settings_are_refused(model: str, tmp_path: Path) -> None:
     assert bench(model, tmp_path, "--methods", "plain", "--seeds", "1").exit_code == 0
     asked = ("--model", model, "--output", str(tmp_path), "--names", "red", "--methods", "plain")
-    assert "a run of other settings" in refused("bench", "pictures", *asked)
+    told = refused("bench", "pictures", *asked)
+    assert "a run of other settings" in told
+    assert 'names: ["red apple", "pear"] there, ["red"] here' in told
+    assert "dtype" not in told
+
+
+def test_a_run_goes_on_where_its_default_type_is_typed_out(model: str, tmp_path: Path) -> None:
+    asked = (model, tmp_path, "--methods", "plain", "--seeds", "1")
+    for dtype in ((), ("--dtype", "int8"), ()):
+        done = bench(*asked, *dtype)
+        assert done.exit_code == 0, done.output
+    names = ("--model", model, "--output", str(tmp_path), "--names", "red apple, pear")
+    told = refused("bench", "pictures", *names, "--methods", "plain", "--dtype", "float32")
+    assert 'dtype: null there, "float32" here' in told
 
 
 @pytest.mark.parametrize("command", ["compare", "generate", "bench spec-bench"])

@@ -93,6 +93,7 @@ def test_a_page_is_written(folder: str, tmp_path: Path) -> None:
         (("red", "--show", "--json"), "leave one of both out"),
         (("red", "--output", "sheet.jpg"), "sheet.jpg would be a PNG file under another name; let"),
         (("red", "--model", "nothing-there"), "there is no model of pictures nothing-there"),
+        (("red", "--model", ""), "there is no model of pictures ''; name its folder, or one of:"),
     ],
 )
 def test_bad_input_is_told_in_one_line(folder: str, arguments: tuple[str, ...], told: str) -> None:
@@ -117,6 +118,12 @@ def test_a_model_of_texts_does_not_draw(target: str) -> None:
     told = refused("draw", "red", "--model", target)
     assert "draws no pictures" in told
     assert "draftwood generate" in told
+
+
+def test_a_folder_that_is_no_model_is_told_to_be_none(tmp_path: Path) -> None:
+    told = refused("draw", "red", "--model", str(tmp_path))
+    assert "is a folder without picture.json, and no config.json tells a kind of model" in told
+    assert "draftwood generate" not in told
 
 
 def test_a_model_of_pictures_does_not_write(folder: str) -> None:

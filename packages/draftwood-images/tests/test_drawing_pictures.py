@@ -1,19 +1,25 @@
 """Pictures drawn by every method, and how they are laid out and told of."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from draftwood import engine
 from draftwood.drafters import JacobiSampled
+from draftwood.engine import Limits, Method
 from draftwood.methods import listings
+from draftwood.stats import Step
 from draftwood.verifiers import Grouped
 from draftwood_images.drawing import DrawingRule, Easel
 from draftwood_images.drawing_model import DrawingModel
 from draftwood_images.layout import PictureLayout
 from draftwood_images.maps import failing_by_place, given_by_place
 from draftwood_images.methods import (
+    ROUNDS,
     MachineCosts,
     WindowCosts,
     WindowKnobs,
@@ -105,7 +111,8 @@ def test_windows_groups_and_costs_reach_the_method(drawing: DrawingModel) -> Non
     easel = Easel(drawing, "red", DrawingRule(1.0, 5, 2.0))
     knobs = WindowKnobs(7, "upper", 4, 0.2, 0.5)
     costs = MachineCosts(easel)
-    vars(costs)["windows"] = replace(costs.windows, pays=True)
+    known = replace(costs.windows("gsd", knobs), pays=True)
+    vars(costs)["windows"] = lambda name, knobs: known
     built = picture_method("gsd", easel, knobs, costs)
     drafter, rule = built.drafter, built.verifier
     assert isinstance(drafter, JacobiSampled)
@@ -113,8 +120,8 @@ def test_windows_groups_and_costs_reach_the_method(drawing: DrawingModel) -> Non
     assert drafter.window == 7
     assert drafter.start_row == PictureStart(drawing.layout, "upper")
     assert drafter.budget is not None
-    assert drafter.budget.costs[0] == costs.windows.seconds(1) > 0.0
-    assert drafter.hope == costs.windows.kept
+    assert drafter.budget.costs[0] == known.seconds(1) > 0.0
+    assert drafter.hope == known.kept
     assert 0.0 < drafter.hope <= 1.0
     assert (rule.group, rule.delta, rule.distance) == (4, 0.2, 0.5)
     assert rule.vectors is not None
@@ -135,10 +142,10 @@ def test_a_guided_pass_costs_two_rows_a_node(drawing: DrawingModel) -> None:
 def test_where_nothing_pays_the_library_draws(drawing: DrawingModel) -> None:
     """A window that costs too much is left out, and whole steps are plain drawing's."""
     easel = Easel(drawing, "red", DrawingRule(1.0, 5, 1.0))
-    costs = MachineCosts(easel)
-    vars(costs)["windows"] = WindowCosts(lambda nodes: float(nodes**2), 0.5)
-    never = MachineCosts(easel)
-    vars(never)["windows"] = replace(costs.windows, pays=False)
+    steep = WindowCosts(lambda nodes: float(nodes**2), 0.5)
+    costs, never = MachineCosts(easel), MachineCosts(easel)
+    vars(costs)["windows"] = lambda name, knobs: steep
+    vars(never)["windows"] = lambda name, knobs: replace(steep, pays=False)
     for name in ("raced-jacobi", "sjd", "gsd"):
         assert picture_method(name, easel, WindowKnobs(), never).drafter.name == "nothing"
         whole = picture_method(name, easel, WindowKnobs(whole=True), never)
@@ -151,11 +158,75 @@ def test_where_nothing_pays_the_library_draws(drawing: DrawingModel) -> None:
             assert [each.codes.tolist() for each in found] == [
                 each.codes.tolist() for each in plain
             ]
-    vars(costs)["windows"] = WindowCosts(lambda nodes: 1.0 + 0.3 * nodes, 0.3)
+    flat = WindowCosts(lambda nodes: 1.0 + 0.3 * nodes, 0.3)
+    vars(costs)["windows"] = lambda name, knobs: flat
     found = list(easel.draw(picture_method("raced-jacobi", easel, WindowKnobs(), costs), range(2)))
     assert [each.codes.tolist() for each in found] == [each.codes.tolist() for each in plain]
     steps = [step for each in found for step in each.steps if step.tree is not None]
     assert {step.drafted > 0 for step in steps} == {False, True}
+
+
+@pytest.fixture
+def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes take 10 seconds and one more for each row."""
+    now = 0.0
+
+    def counted(texts: Sequence[engine.Sequence], limits: Limits) -> Iterator[tuple[int, Step]]:
+        nonlocal now
+        for number, step in engine.run_all(texts, limits):
+            now += 10 / len(texts) + 1 + step.drafted
+            yield number, step
+
+    monkeypatch.setattr("draftwood_images.drawing.run_all", counted)
+    monkeypatch.setattr("draftwood_images.methods.time", SimpleNamespace(perf_counter=lambda: now))
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_windows_that_pay_alone_are_left_out_where_pictures_share_passes(
+    drawing: DrawingModel,
+) -> None:
+    easel = Easel(drawing, "red", DrawingRule(1.0, 5, 1.0))
+    for name in ("raced-jacobi", "sjd", "gsd"):
+        alone = picture_method(name, easel, None, MachineCosts(easel))
+        assert isinstance(alone.drafter, JacobiSampled)
+        shared = picture_method(name, easel, None, MachineCosts(easel, together=16))
+        assert shared.drafter.name == "nothing"
+        assert shared.name == name
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_a_sitting_counts_the_pictures_that_share_passes(drawing: DrawingModel) -> None:
+    for together, count, has_drafts in ((16, 16, False), (16, 1, True), (1, 2, True)):
+        sitting = Sitting(drawing, "red", DrawingRule(1.0, 5, 1.0), WindowKnobs())
+        sitting.run(["sjd"], range(count), together)
+        assert (sitting.drawn[0].stats.drafted > 0) == has_drafts
+
+
+def test_windows_are_timed_as_they_are_drawn_and_once(
+    drawing: DrawingModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, timed = Easel.pieces, list[Method]()
+
+    def noted(self: Easel, method: Method, seeds: Sequence[int], tokens: int) -> object:
+        timed.append(method)
+        return pieces(self, method, seeds, tokens)
+
+    monkeypatch.setattr(Easel, "pieces", noted)
+    easel = Easel(drawing, "red", DrawingRule(1.0, 5, 1.0))
+    costs, knobs = MachineCosts(easel, together=2), WindowKnobs(window=3, start="row")
+    first = costs.windows("sjd", knobs)
+    windows = [each.drafter for each in timed if each.name != "plain"]
+    for drafter in windows:
+        assert type(drafter) is JacobiSampled
+        assert drafter.window <= 3
+        assert drafter.start_row == PictureStart(drawing.layout, "row")
+    assert {each.name for each in timed} == {"plain", "sjd"}
+    before = len(timed)
+    assert costs.windows("sjd", knobs) is first
+    assert len(timed) == before
+    costs.windows("raced-jacobi", knobs)
+    assert {each.name for each in timed[before:]} >= {"raced-jacobi"}
+    assert sum(each.name == "plain" for each in timed) <= 1 + ROUNDS  # shared, once to warm up
 
 
 @pytest.mark.parametrize("name", ["raced-jacobi", "sjd", "gsd", "suffix"])
@@ -194,6 +265,26 @@ def test_sheets() -> None:
         sheet([red, blue[1:]])
     with pytest.raises(ValueError, match="got none"):
         sheet([])
+
+
+def test_seeds_that_are_not_drawn_leave_their_places_empty(
+    drawing: DrawingModel, tmp_path: Path
+) -> None:
+    """As where pictures that share passes were stopped: a later one may be finished first."""
+    from PIL import Image
+
+    sitting = Sitting(drawing, "red", RULE, WHOLE)
+    sitting.run(["plain", "raced-jacobi"], range(3))
+    whole, part = tmp_path / "whole.png", tmp_path / "part.png"
+    sitting.write(whole)
+    del sitting.drawn[1].pictures[:2]
+    sitting.write(part)
+    before, after = (np.asarray(Image.open(each)) for each in (whole, part))
+    assert before.shape == after.shape
+    half, last = after.shape[0] // 2, after.shape[1] * 2 // 3
+    np.testing.assert_array_equal(before[:half], after[:half])
+    np.testing.assert_array_equal(before[:, last:], after[:, last:])
+    assert (after[half:, :last] == 255).all()
 
 
 def test_what_a_picture_lets_through_is_white() -> None:

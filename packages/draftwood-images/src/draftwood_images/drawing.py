@@ -127,9 +127,12 @@ class Easel:
         )
         return engine.Sequence(self.model, method.drafter, method.verifier, self.prompt, options)
 
-    def piece(self, method: Method, tokens: int) -> Iterator[Step]:
-        """Draw the first tokens of a picture."""
-        return (step for _, step in run_all([self.text(method, 0, tokens)]))
+    def pieces(
+        self, method: Method, seeds: Sequence[int], tokens: int
+    ) -> Iterator[tuple[int, Step]]:
+        """Draw the first tokens of pictures that share passes; yields (place of the seed, step)."""
+        texts = [self.text(method, seed, tokens) for seed in seeds]
+        return run_all(texts, Limits(requests=len(texts)))
 
     def draw(
         self, method: Method, seeds: Sequence[int], together: int = 1

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from draftwood.cli import options
+from draftwood.cli import completers, options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,11 @@ START_NAMES = ("random", "left", "upper", "row", "upper-row")
 OF_WINDOWS = ("window", "start", "group", "distance", "whole")
 
 model = click.option(
-    "--model", default=MODEL, show_default=True, help="A built-in name, or a folder."
+    "--model",
+    default=MODEL,
+    show_default=True,
+    shell_complete=completers.picture_models,
+    help="A built-in name, or a folder.",
 )
 inexact = click.option(
     "--inexact", is_flag=True, help="Allow methods that change what the model draws."

@@ -34,9 +34,10 @@ def picture_folder(name: str | Path) -> Path:
     """
     known = shipped_models()
     folder = place_of(name) if isinstance(name, str) else Path(os.path.expanduser(name))
-    if not folder.is_dir():
+    if not name or not folder.is_dir():
         raise ValueError(
-            f"there is no model of pictures {name}; name its folder, or one of: {', '.join(known)}"
+            f"there is no model of pictures {name or repr(name)}; name its folder, or one of:"
+            f" {', '.join(known)}"
         )
     if not (folder / SETTINGS).is_file():
         raise ValueError(

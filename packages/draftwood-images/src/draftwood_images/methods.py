@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 
 from draftwood import methods
 from draftwood.costs.budget import Budget
@@ -22,10 +23,12 @@ SIZES = (1, 2, 4, 8, 12, 17, 24, 34)
 """Nodes of the passes that are timed: guided ones of up to 16 draft tokens run 34 rows."""
 SECONDS = 1.0
 """Most time for timing them."""
-WINDOWS, PIECE, ROUNDS = (1, 2, 4, 8, 16), 48, 3
-"""Draft tokens of windows that are timed, tokens of the pieces that are drawn for it, and how often
-each is.
-"""
+WINDOWS, ROUNDS = (1, 2, 4, 8, 16), 3
+"""Draft tokens of windows that are timed, and how often each is."""
+BEGINNING, PIECE = 4, 32
+"""Tokens of each picture's part that is drawn for it, and those that all parts have beyond."""
+LOST = 1.25
+"""Factor by which plain drawing is faster than windows that are timed once."""
 OF_PICTURES = ("raced-jacobi", "sjd", "gsd")
 LISTED = [
     CommandMethod(
@@ -71,10 +74,13 @@ class MachineCosts:
 
     Args:
         easel: pictures of it are timed.
+        together: pictures that share a pass.
     """
 
-    def __init__(self, easel: Easel) -> None:
-        self.easel = easel
+    def __init__(self, easel: Easel, together: int = 1) -> None:
+        self.easel, self.together = easel, together
+        self._windows: dict[tuple[str, WindowKnobs], WindowCosts] = {}
+        self._rounds: dict[tuple[str, WindowKnobs], list[TimedPiece]] = {}
 
     @cached_property
     def passes(self) -> Costs:
@@ -83,53 +89,76 @@ class MachineCosts:
         curve = measure(drawing.model, SIZES, max(1, drawing.layout.length // 2), SECONDS)
         return curve if self.easel.rule.guidance == 1.0 else lambda nodes: curve(2 * nodes)
 
-    @cached_property
-    def windows(self) -> "WindowCosts":
-        """Costs of windows: pieces of a picture are drawn with several sizes.
+    def windows(self, name: str, knobs: WindowKnobs) -> "WindowCosts":
+        """Costs of a method's windows up to that of the knobs, measured once.
 
         A picture of one token leaves nothing to draft, and no pass to time.
         """
         if self.easel.drawing.layout.length < 2:
             return WindowCosts(float, 0.0, pays=False)
-        ways = {1: picture_method("plain", self.easel)}
-        for size in WINDOWS:
-            knobs = WindowKnobs(window=size, whole=True)
-            ways[1 + size] = picture_method("raced-jacobi", self.easel, knobs)
-        for method in ways.values():
-            self._timed(method, 2)  # warm
-        rounds = [[self._timed(method, PIECE) for method in ways.values()] for _ in range(ROUNDS)]
-        # the least, since nothing but other work makes a step longer
-        least = [min(each.seconds for each in timed) for timed in zip(*rounds, strict=True)]
-        least = [least[0], *(MARGIN * each for each in least[1:])]
-        alone, *drafting = (
-            took / max(1, each.tokens) for took, each in zip(least, rounds[0], strict=True)
-        )
-        shares = [each.kept for each in rounds[0][1:]]
+        if (name, knobs) not in self._windows:
+            self._windows[name, knobs] = self._measured(name, knobs)
+        return self._windows[name, knobs]
+
+    def _measured(self, name: str, knobs: WindowKnobs) -> "WindowCosts":
+        """Time windows of growing size, up to the first that draws slower than smaller ones."""
+        plain, windows = ("plain", WindowKnobs()), dict[int, tuple[str, WindowKnobs]]()
+        alone, pieces = self.piece(*plain, 1), dict[int, TimedPiece]()
+        for size in sorted({*(each for each in WINDOWS if each < knobs.window), knobs.window}):
+            windows[size] = name, replace(knobs, window=size, whole=True)
+            pieces[size] = self.piece(*windows[size], 1)
+            if pieces[size].pace < max(each.pace for each in pieces.values()):
+                break
+        for rounds in range(2, ROUNDS + 1):  # sizes take turns, as other work comes and goes
+            if LOST * max(each.pace for each in pieces.values()) < alone.pace:
+                break
+            alone = self.piece(*plain, rounds)
+            pieces = {size: self.piece(*each, rounds) for size, each in windows.items()}
+        seconds = {1 + size: MARGIN * each.seconds for size, each in pieces.items()}
         return WindowCosts(
-            Curve.fit(dict(zip(ways, least, strict=True))),
-            sum(shares) / len(shares),
-            min(drafting) < alone,
+            Curve.fit({1: alone.seconds, **seconds}),
+            fmean(each.kept for each in pieces.values()),
+            max(each.pace for each in pieces.values()) > MARGIN * alone.pace,
         )
 
-    def _timed(self, method: Method, tokens: int) -> "_Piece":
-        begun, ended, steps = 0.0, 0.0, list[Step]()
-        for step in self.easel.piece(method, min(tokens, self.easel.drawing.layout.length)):
+    def piece(self, name: str, knobs: WindowKnobs, rounds: int = ROUNDS) -> "TimedPiece":
+        """Time a method on parts of as many pictures as share a pass, so often in all."""
+        known = self._rounds.setdefault((name, knobs), [])
+        method = picture_method(name, self.easel, knobs)
+        tokens = BEGINNING + PIECE // self.together
+        tokens += knobs.window if knobs.whole else 0  # the last windows are cut
+        if not known:
+            self._timed(method, 2, 0)  # warm
+        while len(known) < rounds:
+            known.append(self._timed(method, tokens, len(known)))
+        return TimedPiece.of(known)
+
+    def _timed(self, method: Method, tokens: int, turn: int) -> "TimedPiece":
+        first, length = turn * self.together, min(tokens, self.easel.drawing.layout.length)
+        seeds = range(first, first + self.together)
+        begun, since, ended, steps = set[int](), 0.0, 0.0, list[Step]()
+        for number, step in self.easel.pieces(method, seeds, length):
             ended = time.perf_counter()
-            begun = begun or ended
-            steps.append(step)
+            if len(begun) == self.together:
+                steps.append(step)
+            else:
+                begun.add(number)
+                since = ended
         drafted = [step for step in steps if step.drafted]
         kept = sum(step.accepted > 0 for step in drafted) / max(1, len(drafted))
-        count = max(1, len(steps) - 1)
-        made = sum(len(step.tokens) for step in steps[1:])
-        return _Piece((ended - begun) / count, made / count, kept)
+        count = max(1, len(steps))
+        made = sum(len(step.tokens) for step in steps)
+        seconds = max(ended - since, 1e-9)  # a coarse clock may not have moved
+        return TimedPiece(seconds * self.together / count, made / count, kept)
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Time and tokens of a piece of a picture, its first step left out.
+class TimedPiece:
+    """Time and tokens of parts of pictures that share passes, the prompts' left out.
 
     Attributes:
-        seconds, tokens: of a step.
+        seconds: of a pass.
+        tokens: that it gave each picture.
         kept: share of first draft tokens that were kept.
     """
 
@@ -137,13 +166,28 @@ class _Piece:
     tokens: float
     kept: float
 
+    @classmethod
+    def of(cls, rounds: Sequence["TimedPiece"]) -> "TimedPiece":
+        """The least time, since nothing but other work makes a pass longer, and means."""
+        return cls(
+            min(each.seconds for each in rounds),
+            fmean(each.tokens for each in rounds),
+            fmean(each.kept for each in rounds),
+        )
+
+    @property
+    def pace(self) -> float:
+        """Tokens of each picture in a second."""
+        return self.tokens / self.seconds
+
 
 @dataclass(frozen=True, eq=False)
 class WindowCosts:
     """Costs of windows, and the share that they keep.
 
     Attributes:
-        seconds: of a step by nodes, drafting and verifying included; of one node without drafts.
+        seconds: of a pass by nodes of each picture in it, drafting and verifying included; of one
+            node without drafts.
         kept: share of first draft tokens that were kept.
         pays: whether any window drew faster than none did.
     """
@@ -221,22 +265,22 @@ def picture_method(
     built = methods.build(name, easel.model, curve=curve)
     drafter, verifier = built.drafter, built.verifier
     if isinstance(drafter, JacobiSampled):
+        known = None if costs is None or knobs.whole else costs.windows(name, knobs)
+        if known is not None and not known.pays:
+            plain = methods.build("plain", easel.model)
+            return Method(plain.drafter, plain.verifier, built.name, built.otherwise)
         start = PictureStart(easel.drawing.layout, knobs.start)
         drafter = replace(drafter, window=knobs.window, start_row=start)
-        drafter = _paying(drafter, None if knobs.whole else costs, knobs)
+        drafter = _paying(drafter, known, knobs.whole)
     if isinstance(verifier, Grouped):
         verifier = _grouped(verifier, knobs, easel.drawing)
-    if has_window and costs is not None and not knobs.whole and not costs.windows.pays:
-        plain = methods.build("plain", easel.model)
-        drafter, verifier = plain.drafter, plain.verifier
     return Method(drafter, verifier, built.name, built.otherwise)
 
 
-def _paying(drafter: JacobiSampled, costs: MachineCosts | None, knobs: WindowKnobs) -> Drafter:
-    """Draft as much as pays; without costs as is assumed to."""
-    if costs is None:
-        return replace(drafter, budget=None if knobs.whole else Budget())
-    known = costs.windows
+def _paying(drafter: JacobiSampled, known: WindowCosts | None, whole: bool) -> Drafter:
+    """Draft as much as pays, or whole windows; without costs as is assumed to pay."""
+    if known is None:
+        return replace(drafter, budget=None if whole else Budget())
     budget = Budget(known.seconds, per_draft_token=0.0)
     return replace(drafter, budget=budget, hope=known.kept)
 

@@ -24,26 +24,29 @@ HALF_BLOCK = "\N{UPPER HALF BLOCK}"
 
 
 def sheet(
-    pictures: Sequence[Pixels], columns: int | None = None
+    pictures: Sequence[Pixels | None], columns: int | None = None
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Lay pictures of one size out side by side on white.
 
     Args:
+        pictures: in the order of rows; None leaves a place empty.
         columns: pictures in a row; None makes the sheet as square as it can be.
 
     Raises:
         ValueError: for no pictures, and for some of another size.
     """
-    if not pictures or len({each.shape for each in pictures}) > 1:
-        sizes = " and ".join(sorted({"x".join(map(str, each.shape)) for each in pictures}))
+    shapes = {each.shape for each in pictures if each is not None}
+    if len(shapes) != 1:
+        sizes = " and ".join(sorted("x".join(map(str, each)) for each in shapes))
         raise ValueError(f"a sheet has pictures of one size, got {sizes or 'none'}")
     across = columns or ceil(sqrt(len(pictures)))
     down = ceil(len(pictures) / across)
-    height, width = pictures[0].shape[:2]
+    ((height, width, *_),) = shapes
     page = np.full((down * (height + GAP) - GAP, across * (width + GAP) - GAP, 3), 255, np.uint8)
     for number, each in enumerate(pictures):
         top, left = (height + GAP) * (number // across), (width + GAP) * (number % across)
-        page[top : top + height, left : left + width] = on_white(each)
+        if each is not None:
+            page[top : top + height, left : left + width] = on_white(each)
     return enlarged(page, ceil(LEAST_HEIGHT / height))
 
 

@@ -108,7 +108,7 @@ class Sitting:
         Raises:
             ValueError: for a method that the model cannot have.
         """
-        costs = MachineCosts(self.easel)
+        costs = MachineCosts(self.easel, min(together, len(seeds)))
         built = [picture_method(name, self.easel, self.knobs, costs) for name in names]
         for method in built:
             own = MethodPictures(method.name, methods.listing(method.name).promise)
@@ -131,14 +131,18 @@ class Sitting:
         return next((each for each in self.drawn if each.method == "plain"), None)
 
     def write(self, path: Path) -> None:
-        """Write all pictures as one sheet, a row for each method where there are several.
+        """Write all pictures as one sheet; several methods have a row each, seeds a column.
 
         Raises:
             OSError: where the disk refuses.
         """
-        several = len(self.drawn) > 1
-        columns = max(len(each.pictures) for each in self.drawn) if several else None
-        write_png(path, sheet([each.pixels for each in self.pictures], columns))
+        if len(self.drawn) == 1:
+            write_png(path, sheet([each.pixels for each in self.pictures]))
+            return
+        seeds = sorted({each.seed for each in self.pictures})
+        rows = [{each.seed: each.pixels for each in own.pictures} for own in self.drawn]
+        places = [row.get(seed) for row in rows if row for seed in seeds]
+        write_png(path, sheet(places, len(seeds)))
 
     def as_json(self) -> dict[str, object]:
         """In plain types."""

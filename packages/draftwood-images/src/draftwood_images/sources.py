@@ -26,10 +26,10 @@ def open_drawing(name: str, dtype: Dtype | None = None) -> DrawingModel:
         ModuleNotFoundError: where a model needs PyTorch, with the command that installs it.
     """
     folder = place_of(name)
+    if not name or not folder.is_dir():
+        picture_folder(name)  # says what there is
     if (folder / SETTINGS).is_file():
         return DrawingModel.of(name, load_picture_model(name, dtype or "int8"))
-    if not folder.is_dir():
-        picture_folder(name)  # says what there is
     kind = (settings_or_none(folder / CONFIG) or {}).get("model_type")
     if kind in OTHERS:
         if dtype == "int8":
@@ -38,8 +38,15 @@ def open_drawing(name: str, dtype: Dtype | None = None) -> DrawingModel:
         from draftwood_images.others.reading import open_folder
 
         return open_folder(folder, name, str(kind), dtype or "auto")
+    cure = (
+        "name a folder of 'draftwood train images' or a model of Transformers of kind"
+        f" {', '.join(OTHERS)}"
+    )
+    if kind is None:
+        raise ValueError(
+            f"{name} is a folder without {SETTINGS}, and no {CONFIG} tells a kind of model; {cure}"
+        )
     raise ValueError(
         f"{name} draws no pictures: it is a model of kind {kind!r}; write with it by 'draftwood"
-        " generate', or name a folder of 'draftwood train images' or a model of Transformers of"
-        f" kind {', '.join(OTHERS)}"
+        f" generate', or {cure}"
     )

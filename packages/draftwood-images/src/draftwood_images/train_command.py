@@ -27,7 +27,13 @@ SOME = click.IntRange(1)
 )
 @click.option("--codes", type=click.IntRange(2), default=512, show_default=True)
 @click.option("--layers", type=SOME, default=5, show_default=True, help="Of the transformer.")
-@click.option("--hidden", type=SOME, default=256, show_default=True, help="Size of its states.")
+@click.option(
+    "--hidden",
+    type=click.IntRange(64),
+    default=256,
+    show_default=True,
+    help="Size of its states, a multiple of 64.",
+)
 @click.option(
     "--minutes",
     type=options.NumberRange(0, min_open=True),

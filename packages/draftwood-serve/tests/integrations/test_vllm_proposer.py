@@ -99,6 +99,20 @@ def test_nothing_known_drafts_nothing(kind: type[ChainProposer]) -> None:
     assert asked(kind(config()), [[1, 2, 3], [7]]) == [[], []]
 
 
+@pytest.mark.parametrize("others", [30, 32, 33, 50])
+def test_tokens_that_nearly_anything_followed_are_drafted_as_they_went_on_last(others: int) -> None:
+    """A source of ``auto`` says nothing behind more than 32 different tokens."""
+    text = [token for other in range(1, others + 1) for token in (0, other)]
+    last = [others, 0, others, 0, others]
+    assert asked(SuffixProposer(config(context=200)), [[*text, 0]]) == [last]
+    (chain,) = asked(SuffixProposer(config(context=200)), [[*text, 0, 7, 99, 0]])
+    assert (chain[0], len(chain)) == (7, LENGTH)
+
+
+def test_a_token_that_comes_twice_in_a_row_is_drafted_again() -> None:
+    assert asked(SuffixProposer(config()), [[5, 7, 7]]) == [[7] * LENGTH]
+
+
 def likeliest(chances: dict[int, float]) -> int:
     return max(chances, key=lambda token: (chances[token], -token))
 
@@ -120,7 +134,7 @@ def test_suffix_chains_are_those_of_the_source(seed: int) -> None:
             (chain,) = asked(proposer, [text[: end + 1]])
             assert chain[: len(wanted)] == wanted
             last = [text[end], *chain][-1]
-            assert len(chain) == LENGTH or last not in text[: end - 1]  # nothing ever followed
+            assert len(chain) == LENGTH or last not in text[:end]
             spoke += len(wanted)
     assert spoke > 100
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from command import refused, run
@@ -196,6 +197,60 @@ def test_defaults_that_exclude_what_is_typed_are_left_out(
         (tmp_path / name).write_text("start: 'a'")
     (tmp_path / "s.json").write_text("{}")
     assert kept(file, f"[generate]\n{text}\n", "generate", *typed).keys() == left
+
+
+@pytest.mark.parametrize(
+    ("text", "typed", "left"),
+    [
+        ("[draw]\nshow = true", "draw cat --json", {}),
+        ("[draw]\njson = true", "draw cat --show", {}),
+        ("[draw]\nshow = true", "draw cat --method plain", {"show": True}),
+        ("[plan]\nhardware = 'a'\nmodel = 'b'", "plan --bandwidth 8", {"model": "b"}),
+        ("[plan]\nparameters = '7B'\nbits = 8", "plan --model b", {"bits": 8}),
+        ("[serve]\nreplicas = 2", "serve m --learn", {}),
+        ("[serve]\nlearn = true\ntp = 1", "serve m --replicas 2", {}),
+        ("[tune]\nmethod = 'auto'\nseconds = 3", "tune --phases 1,8", {"seconds": 3}),
+        ("[train.eagle]\nsteps = 5", "train eagle a b --minutes 1", {"eagle": {}}),
+        ("[train.images]\nsteps = 5", "train images a b --minutes 1", {"images": {}}),
+        (
+            "[train.diffusion]\ntokens = '5k'",
+            *("train diffusion a b --minutes 1", {"diffusion": {"tokens": "5k"}}),
+        ),
+        ("[train.images]\nsteps = 5", "train eagle a b --minutes 1", {"images": {"steps": 5}}),
+        ("[bench.show]\njson = true", "bench show a --markdown", {"show": {}}),
+    ],
+)
+def test_what_is_typed_wins_in_every_command(
+    file: Path, text: str, typed: str, left: dict[str, Any]
+) -> None:
+    assert kept(file, text, *typed.split()) == left
+
+
+def test_every_training_of_a_drafter_takes_one_length() -> None:
+    """Commands that packages add are found by their options."""
+    from draftwood.cli.typed import RECIPES
+
+    context = click.Context(main)
+    train: Any = main.get_command(context, "train")
+    found = set[str]()
+    for name in train.list_commands(context):
+        command = train.get_command(context, name)
+        if "cpu_minutes" in {each.name for each in command.get_params(click.Context(command))}:
+            found.add(name)
+    assert found == {*RECIPES}
+
+
+def test_an_error_tells_that_a_default_of_the_file_is_at_fault(file: Path) -> None:
+    write(file, "[draw]\nshow = true\njson = true\n[serve]\nlearn_to = 'x'\n")
+    told_of = f"(--show is set in {file}; 'draftwood config unset draw.show' takes it out)"
+    assert told_of in refused("draw", "cat")
+    assert "config unset serve.learn_to'" in refused("serve", "smollm2-135m")
+    assert "config unset" not in refused("draw", "cat", "--show", "--output", "a.jpg")
+    write(file, "seed = 1\n[train.images]\nclassifier-only = true\nexport-only = true\n")
+    line = refused("train", "images", "a", "b")
+    for each in ("classifier-only", "export-only"):
+        assert f"'draftwood config unset train.images.{each}' takes it out" in line
+    assert line.endswith("train images --help')")
 
 
 def test_drafts_of_the_file_are_left_out_where_a_typed_method_has_no_use_for_them(

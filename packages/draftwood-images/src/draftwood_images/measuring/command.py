@@ -85,8 +85,9 @@ def pictures(
     from draftwood_images.sources import open_drawing
 
     drawing_options.require_methods(methods, inexact)
+    named = _named(names)
     given |= {"methods": ["plain", *(each for each in methods if each != "plain")]}
-    run = _run(open_drawing(model, dtype), _named(names), limit, folder, given)
+    run = _run(open_drawing(model, dtype), named, limit, folder, given)
     with terminal.progress() as bar:
         task = bar.add_task("pictures", total=len(run.points) * len(run.names) * run.seeds)
         records = run.run(_settings(run, dtype, given), lambda: bar.update(task, advance=1))
@@ -99,8 +100,12 @@ def pictures(
 
 def _named(names: str | None) -> "list[str]":
     """Names as they were typed, each once; none where the model's are to be taken."""
-    parts = [] if names is None else [each.strip() for each in names.split(",")]
-    return list(dict.fromkeys(each for each in parts if each))
+    if names is None:
+        return []
+    found = [each for part in names.split(",") if (each := part.strip())]
+    if not found:
+        raise ValueError(f"--names needs a name, for instance 'red apple,cat', got {names!r}")
+    return list(dict.fromkeys(found))
 
 
 def _run(
@@ -121,8 +126,9 @@ def _settings(run: "PictureRun", dtype: str | None, given: dict[str, Any]) -> di
     from draftwood_bench.records.machine import processor
 
     point = next(iter(run.points.values()))
+    usual = None if dtype == "int8" else dtype  # other models than this package's refuse int8
     return {
-        **{"dtype": dtype, "methods": list(run.points), "seed": point.seeds},
+        **{"dtype": usual, "methods": list(run.points), "seed": point.seeds},
         **asdict(point.rule),
         **asdict(point.knobs),
         **{"processor": processor(), "threads": threads.threads()},

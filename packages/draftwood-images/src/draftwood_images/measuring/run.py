@@ -189,11 +189,12 @@ class PictureRun:
                 method = self._method(point, easel)
                 if key not in warm:
                     warm.add(key)
-                    list(easel.piece(method, min(WARM, self.drawing.layout.length)))
+                    list(easel.pieces(method, [0], min(WARM, self.drawing.layout.length)))
                 for picture in easel.draw(method, left, self.together):
                     yield PictureRecord.of(key, point.method, picture)
 
     def _method(self, point: DrawnPoint, easel: Easel) -> Method:
         """The setting's method, by costs that are measured once for each rule."""
-        costs = self._costs.setdefault(point.rule, MachineCosts(easel))
+        together = min(self.together, self.seeds)
+        costs = self._costs.setdefault(point.rule, MachineCosts(easel, together))
         return picture_method(point.method, easel, point.knobs, costs)

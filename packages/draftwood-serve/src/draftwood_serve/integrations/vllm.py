@@ -46,21 +46,24 @@ class SuffixSearch:
     """The likeliest continuation of the longest earlier match, token by token.
 
     Differs from the source of `auto`: where nothing followed a match, as at the end of the text,
-    shorter matches go on, so that a text that repeats itself is drafted at full length.
+    shorter matches go on, so that a text that repeats itself is drafted at full length. Where none
+    does, or nearly anything followed, the match goes on as it did last.
     """
 
     def __init__(self, settings: Suffix) -> None:
         self.shortest = settings.shortest
         self.automaton = SuffixAutomaton(settings.settings.deepest)
+        self.tokens: list[int] = []
 
     def learn(self, tokens: Sequence[int]) -> None:
+        self.tokens += tokens
         for token in tokens:
             self.automaton.append(token)
 
     def chain(self, root: int, length: int) -> list[int]:
         match, found = self.automaton.step(*self.automaton.repeated(), root), list[int]()
-        while len(found) < length and (best := self._likeliest(match)) is not None:
-            token, match = best
+        while len(found) < length and match[1] >= self.shortest:
+            token, match = self._likeliest(match) or (self._last(match, root), match)
             match = self.automaton.step(*match, token)
             found.append(token)
         return found
@@ -75,6 +78,11 @@ class SuffixSearch:
             state = self.automaton.links[state]
             matched = self.automaton.lengths[state]
         return None
+
+    def _last(self, match: Match, root: int) -> int:
+        """Token behind the newest of a match's places; of the text's end that is ``root``."""
+        place = self.automaton.newest[match[0]]
+        return self.tokens[place] if place < len(self.tokens) else root
 
 
 class LookupSearch:

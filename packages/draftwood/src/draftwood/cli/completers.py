@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from draftwood.loading.folders import PICTURES
 from draftwood.loading.names import BUILTIN_NAMES, DTYPES, shipped_models
 from draftwood.native.formats import CACHES, INTEGERS
 
@@ -26,16 +27,25 @@ def model_names(context: click.Context, parameter: click.Parameter, begun: str) 
     return _beginning(begun, BUILTIN_NAMES)
 
 
-def loadable_names(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Built-in models, and those that come with installed packages."""
-    return _beginning(begun, (*BUILTIN_NAMES, *shipped_models()))
-
-
 def models(
     context: click.Context, parameter: click.Parameter, begun: str
 ) -> "list[str] | list[CompletionItem]":
-    """Models with a name, or files where none begins so."""
-    return loadable_names(context, parameter, begun) or files(context, parameter, begun)
+    """Built-in models and those of packages that write texts, or files where none begins so."""
+    names = _beginning(begun, (*BUILTIN_NAMES, *_shipped(draws=False)))
+    return names or files(context, parameter, begun)
+
+
+def picture_models(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> "list[str] | list[CompletionItem]":
+    """Models of packages that draw pictures, or files where none begins so."""
+    return _beginning(begun, _shipped(draws=True)) or files(context, parameter, begun)
+
+
+def _shipped(draws: bool) -> list[str]:
+    """Models of installed packages that draw, or those that write."""
+    known = shipped_models().items()
+    return [name for name, folder in known if (folder / PICTURES).is_file() == draws]
 
 
 def draft_models(

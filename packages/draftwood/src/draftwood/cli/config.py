@@ -16,6 +16,7 @@ from draftwood.cli.configuration import (
     check_all,
     config_path,
     flag_of,
+    flat,
     read_config,
 )
 from draftwood.cli.terminal import notes
@@ -62,7 +63,7 @@ def show(context: click.Context, as_json: bool = False) -> None:
     if not found:
         said = f"nothing is set in {config_path()}; 'draftwood config set KEY VALUE' does"
         notes().print(said, style="dim", markup=False, soft_wrap=True)
-    for key, value in _flat(found):
+    for key, value in flat(found):
         click.echo(f"{key} = {toml_text.form(value)}")
 
 
@@ -118,7 +119,7 @@ def unset(key: str) -> None:
       draftwood config unset generate.max-new-tokens
     """
     found: Any = read_config()
-    there, place = ", ".join(name for name, _ in _flat(found)) or "nothing", []
+    there, place = ", ".join(name for name, _ in flat(found)) or "nothing", []
     for part in key.split("."):
         written = {flag_of(each): each for each in found} if isinstance(found, dict) else {}
         if flag_of(part) not in written:
@@ -191,15 +192,6 @@ def _one(command: click.Command, parameter: click.Parameter, text: str) -> Any:
 
 def _may_name_a_file(parameter: click.Parameter) -> bool:
     return isinstance(parameter.type, options.TextFile | click.Path) or parameter.name in NAMES
-
-
-def _flat(table: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, Any]]:
-    """Keys with the commands before them, and their values."""
-    found: list[tuple[str, Any]] = []
-    for key, value in table.items():
-        own = (*path, key)
-        found += _flat(value, own) if isinstance(value, dict) else [(".".join(own), value)]
-    return found
 
 
 def _require_apart(found: dict[str, Any], place: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ A key at the top is for each of ``SHARED`` that has such an option, a table for 
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import click
 
 from draftwood.cli.text_files import with_files
 from draftwood.cli.toml_text import Table, parse
-from draftwood.cli.typed import typed_values, without_excluded
+from draftwood.cli.typed import without_excluded
 from draftwood.storage.home import expanded, home
 
 VARIABLE = "DRAFTWOOD_CONFIG"
@@ -82,8 +83,38 @@ def defaults(context: click.Context, name: str) -> Table:
         shared = known.checked(command, _shared(found, command, name), ())
         own = known.checked(command, found.get(name), (name,))
     arguments = context.obj or [name]
-    typed = typed_values(command, arguments[arguments.index(name) + 1 :])
-    return without_excluded(shared | own, typed, name)
+    return without_excluded(shared | own, command, arguments[arguments.index(name) + 1 :], name)
+
+
+def at_fault(context: click.Context, told: str) -> Iterator[str]:
+    """Say where a default lies that an error names, and how to take it out.
+
+    Args:
+        context: as ``defaults`` takes it, with the command that failed.
+        told: what the error says.
+    """
+    name, arguments = context.invoked_subcommand, context.obj or []
+    typed = {each.partition("=")[0] for each in arguments}
+    for key, value in () if name in (None, *WITHOUT) else flat(read_config()):
+        *path, option = key.split(".")
+        flag = f"--{flag_of(option)}"
+        is_own = path[0] == name and {*path} <= {*arguments} if path else name in SHARED
+        if is_own and value is not False and flag not in typed and _names(told, flag):
+            cure = f"'draftwood config unset {key}' takes it out"
+            yield f"{flag} is set in {config_path()}; {cure}"
+
+
+def _names(told: str, flag: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", told) is not None
+
+
+def flat(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, Any]]:
+    """Keys with the commands before them, and their values."""
+    found: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        own = (*path, key)
+        found += flat(value, own) if isinstance(value, Mapping) else [(".".join(own), value)]
+    return found
 
 
 def _shared(found: Mapping[str, Any], command: click.Command, name: str) -> Table:

@@ -5,14 +5,14 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftwood.cli.configuration import WITHOUT, defaults
+from draftwood.cli.configuration import WITHOUT, at_fault, defaults
 from draftwood.optional import entry_points, install_command
 from draftwood.version import __version__
 
@@ -43,6 +43,8 @@ COMMANDS = {
     "completion": "Print a script that completes words in a shell.",
 }
 """Commands of the core, each in the module of its name, and what the list of commands says."""
+FAULTS = "of_the_file"
+"""Attribute of errors: what to take out of the file of defaults."""
 OWN_FILE = re.compile(r"[\\/]draftwood(_[a-z]+)?[\\/]")
 """Part of the path of every module of draftwood's packages."""
 COMMANDS_OF_PACKAGES = "draftwood.commands"
@@ -102,6 +104,15 @@ class ErrorPolicy(click.Group):
 
 class Commands(ErrorPolicy):
     """Commands of the core and of installed packages, loaded when used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an error that names a default of the file says so."""
+        try:
+            return super().invoke(ctx)
+        except (click.UsageError, *EXPECTED) as error:
+            with suppress(ValueError, OSError):  # of a broken file, which is this error itself
+                vars(error)[FAULTS] = [*at_fault(ctx, str(error))]
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*COMMANDS, *_commands_of_packages()})
@@ -183,9 +194,11 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return BAD_INPUT
+    faults = "".join(f" ({each})" for each in vars(error).get(FAULTS, ()))
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "draftwood"
-        _complain(f"error: {_line(error.format_message()).rstrip('.')} (see '{path} --help')")
+        said = _line(error.format_message()).rstrip(".")
+        _complain(f"error: {said}{faults} (see '{path} --help')")
         return BAD_INPUT
     if isinstance(error, click.ClickException):
         _complain(f"error: {_line(error.format_message())}")
@@ -199,7 +212,7 @@ def _explain(error: BaseException) -> int:
         _complain(f"error: {reason or cure}")
         return BAD_INPUT
     if isinstance(error, EXPECTED):
-        _complain(f"error: {_line(str(error)) or type(error).__name__}")
+        _complain(f"error: {_line(str(error)) or type(error).__name__}{faults}")
         return BAD_INPUT
     _complain(
         f"error: this is a bug in draftwood: {type(error).__name__}: {_line(str(error))[:200]}; "

@@ -11,44 +11,84 @@ from draftwood.cli.toml_text import Table
 if TYPE_CHECKING:
     from draftwood.methods.needs import Spec
 
-APART = (
-    *(("prompt", "file"), ("json_schema", "grammar"), ("raw", "system"), ("save", "resume")),
-    *(("min_tokens", "json_schema"), ("min_tokens", "grammar"), ("answers", "show_tree")),
+RECIPES = (
+    *("acceptance", "ctc", "dflash", "eagle", "hydra", "lm", "longspec", "masked", "medusa"),
+    *("s2d", "specdec"),
 )
-"""Parameters of which a command takes one."""
+UNITS = (
+    ("steps", "tokens", "minutes", "cpu_minutes"),
+    *(("tokens", "minutes", "cpu_minutes"), ("minutes", "cpu_minutes")),
+)
+"""Trainings of drafters, and how they say how long they last."""
+APART: dict[str, tuple[tuple[str, ...], ...]] = {
+    "": (
+        *(("prompt", "file"), ("json_schema", "grammar"), ("raw", "system"), ("save", "resume")),
+        *(("min_tokens", "json_schema", "grammar"), ("answers", "show_tree")),
+    ),
+    "bench rsd": (("thrifty", "timed_from"),),
+    "bench show": (("as_json", "markdown", "orderings"),),
+    "draw": (("show", "as_json"),),
+    "plan": (
+        *(("model", "parameters"), ("measure", "hardware", "bandwidth", "compute")),
+        ("hardware", "bandwidth", "compute"),
+    ),
+    "serve": (("replicas", "learn", "tp"), ("learn", "tp")),
+    **{f"train {each}": UNITS for each in RECIPES},
+    "train data": (("only_held_out", "self_written"),),
+    "train diffusion": (("steps", "minutes"),),
+    "train images": (("steps", "minutes"), ("classifier_only", "export_only")),
+    "tune": (("sizes", "asked", "draft_model", "datastore"),),
+}
+"""Parameters of commands and of those in them: the first of each row excludes the others."""
 DRAFTING = ("draft_model", "datastore", "tree", "overlap")
 """Parameters that a method may have no use for, and is refused with."""
 FILLING = ("mask_token", "block_length", "shifted", "show")
 """Parameters of methods that fill masks."""
 
 
-def typed_values(command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
-    """Read what is typed behind a command's name, by parameter, as it is typed."""
+def without_excluded(
+    found: Table, command: click.Command, arguments: Sequence[str], *path: str
+) -> Table:
+    """Defaults without those that a command refuses beside what is typed, or one in it does.
+
+    Args:
+        found: defaults by parameter.
+        command: that takes them.
+        arguments: that are typed behind its name.
+        path: names of the command and of those around it.
+    """
+    typed, rest = _typed(command, arguments)
+    kept = _for_methods(_apart(found, typed, path), typed, path[0])
+    if not (isinstance(command, click.Group) and rest and isinstance(kept.get(rest[0]), dict)):
+        return kept
+    inner = command.get_command(click.Context(command), rest[0])
+    assert inner is not None  # it has a table, which was checked
+    return {**kept, rest[0]: without_excluded(kept[rest[0]], inner, rest[1:], *path, rest[0])}
+
+
+def _typed(command: click.Command, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Values that are typed behind a command's name, by parameter and unread, and what follows."""
     parser = command.make_parser(click.Context(command, resilient_parsing=True))
-    found, _, order = parser.parse_args([*arguments])
-    return {
+    found, rest, order = parser.parse_args([*arguments])
+    typed = {
         str(each.name): found[str(each.name)]
         for each in order
         if isinstance(each, click.Option) or isinstance(found.get(str(each.name)), str)
     }
+    return typed, rest
 
 
-def without_excluded(found: Table, typed: Mapping[str, Any], name: str) -> Table:
-    """Defaults without those that a command refuses beside what is typed.
-
-    Args:
-        found: defaults by parameter.
-        typed: as ``typed_values`` tells.
-        name: of the command.
-    """
-    pairs = [pair for one, other in APART for pair in ((one, other), (other, one))]
+def _apart(found: Table, typed: Mapping[str, Any], path: Sequence[str]) -> Table:
+    """Defaults without what excludes, or is excluded by, something typed."""
+    known = [each for end in range(len(path) + 1) for each in APART.get(" ".join(path[:end]), ())]
+    pairs = [(first, other) for first, *others in known for other in others]
+    pairs += [(other, first) for first, other in pairs]
     gone = {other for one, other in pairs if one in typed}
     if _length(typed, "max_new_tokens", 1 << 62) < _length(found, "min_tokens", 0):
         gone.add("min_tokens")
     if _length(found, "max_new_tokens", 1 << 62) < _length(typed, "min_tokens", 0):
         gone.add("max_new_tokens")
-    kept = {key: value for key, value in found.items() if key not in gone or key in typed}
-    return _for_methods(kept, typed, name)
+    return {key: value for key, value in found.items() if key not in gone or key in typed}
 
 
 def _length(values: Mapping[str, Any], name: str, other: int) -> int:
@@ -62,6 +102,8 @@ def _for_methods(found: Table, typed: Mapping[str, Any], name: str) -> Table:
     """Defaults without what the typed methods have no use for, and without a method that has none
     for what is typed.
     """
+    if name == "draw":  # its --show is no method's
+        return found
     named = typed.get("method", typed.get("methods"))
     about = set(DRAFTING if name != "chat" else ("tree",))  # a chat may use others later
     about |= {*FILLING, "show_tree"}
