@@ -93,11 +93,15 @@ def models_page() -> str:
         f"`{name}`" + (f" (GGUF {', '.join(files[name])})" if name in files else "")
         for name in sorted((tested | set(files)) - set(FAMILIES))
     )
-    hybrids = [
-        (f"`{CLASSES[getattr(transformers, config).model_type]}`", f"`{layer}`", kind.title)
+    kinds = {
+        config.removesuffix("Config").removesuffix("Text"): getattr(transformers, config).model_type
         for config in sorted({config for config, _ in HYBRIDS.values()})
-        for layer, kind in RECURRENCES.items()
-        if layer.startswith(config.removesuffix("Config").removesuffix("Text"))
+    }
+    hybrids = [
+        (f"`{CLASSES[model_type]}`", f"`{layer}`", RECURRENCES[layer].title)
+        for name, model_type in kinds.items()
+        for layer in RECURRENCES
+        if name == max((each for each in kinds if layer.startswith(each)), key=len)
     ]
     frame = (ROOT / "docs" / "models.md.in").read_text().replace("{{ others }}", others)
     for name, head, rows in (

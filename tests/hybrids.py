@@ -45,6 +45,17 @@ HYBRIDS: dict[str, tuple[str, dict[str, object]]] = {
             "block_auto_adjust_ff_dim": False,
         },
     ),
+    "lfm2-moe": (
+        "Lfm2MoeConfig",
+        {
+            **GROUPED,
+            **EXPERTS,
+            "layer_types": ["conv", "full_attention", "conv", "conv"],
+            "conv_L_cache": 3,
+            "conv_bias": True,
+            "num_dense_layers": 1,
+        },
+    ),
     "mamba2": (
         "Mamba2Config",
         {
@@ -140,6 +151,10 @@ HYBRIDS: dict[str, tuple[str, dict[str, object]]] = {
         {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 16},
     ),
     "qwen3.5": ("Qwen3_5TextConfig", DELTA),
+    "qwen3.5-moe": (
+        "Qwen3_5MoeTextConfig",
+        {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 16},
+    ),
 }
 
 

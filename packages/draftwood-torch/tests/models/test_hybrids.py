@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, JambaConfig, MambaConfig
+from transformers import AutoModelForCausalLM, JambaConfig, MambaConfig, OlmoHybridConfig
 
 from draftwood import methods
 from draftwood.engine import Options, generate
@@ -319,6 +319,10 @@ def test_recurrences_that_are_not_known_are_refused_by_name() -> None:
     for config, named in (
         (MambaConfig(**sizes), "MambaForCausalLM has layers .MambaMixer. that keep"),
         (JambaConfig(**sizes, **more), "JambaForCausalLM has layers .JambaMambaMixer. that keep"),
+        (
+            OlmoHybridConfig(**sizes, **more, pad_token_id=None),
+            ".OlmoHybridGatedDeltaNet. that keep.*attention or of the kinds Lfm2ShortConv, Lfm2Moe",
+        ),
     ):
         model = AutoModelForCausalLM.from_config(config)
         with pytest.raises(ValueError, match=named):

@@ -153,7 +153,7 @@ def test_a_second_load_reads_the_description_alone(
     assert torch.equal(native_logits(path, None), first)
     monkeypatch.undo()
     renamed = path.rename(tmp_path / "other.gguf")
-    assert torch.equal(native_logits(renamed, None), first)  # described anew, and the same
+    assert torch.equal(native_logits(renamed, None), first)  # described again, and the same
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "stablelm"])

@@ -2,6 +2,7 @@
 name."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -432,9 +433,14 @@ def test_settings_that_change_the_numbers_are_refused_by_name(
     tmp_path: Path, settings: dict[str, Any], message: str, own_home: Path
 ) -> None:
     (path,) = write_gguf(tmp_path / "strange.gguf", build("llama"), "llama", settings)
-    with pytest.raises(ValueError, match=rf"{path} cannot be read as a GGUF model \(.*{message}"):
+    told = rf"{path} cannot be read as a GGUF model \(.*{message}.*\); (.*)"
+    with pytest.raises(ValueError, match=told) as caught:
         load_pretrained(str(path))
     assert not list(own_home.glob("models/gguf-*"))
+    found = re.fullmatch(told, str(caught.value))
+    assert found is not None
+    again = "fetch the file again, or " if "missing" in message else ""  # else it would not help
+    assert found[1] == f"{again}name the original model by its Hugging Face id"
 
 
 def test_granite_without_positions_is_refused(tmp_path: Path) -> None:
@@ -492,6 +498,19 @@ def test_an_architecture_that_is_not_known_whole_is_refused(tmp_path: Path) -> N
     told = r"its architecture is deci; readable are llama, qwen2.*\); name the original model by"
     with pytest.raises(ValueError, match=told):  # the same file again would not help
         load_pretrained(str(path))
+
+
+@pytest.mark.parametrize("load", [load_pretrained, load_model])
+@pytest.mark.parametrize("kind", ["bert", "t5", "rwkv", "plamo2"])
+def test_a_kind_of_tokenizer_that_is_not_known_is_refused(
+    tmp_path: Path, kind: str, load: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = gguf.GGUFWriter.add_tokenizer_model
+    monkeypatch.setattr(gguf.GGUFWriter, "add_tokenizer_model", lambda writer, _: add(writer, kind))
+    (path,) = write_gguf(tmp_path / "m.gguf", build("llama"))
+    told = rf"its tokenizer is of the kind '{kind}'; readable are gpt2.*\); name the original"
+    with pytest.raises(ValueError, match=told):
+        load(str(path), device="cpu")
 
 
 # ---- numbers

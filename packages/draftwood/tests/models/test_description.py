@@ -212,6 +212,27 @@ def test_powers_have_the_bits_that_pytorch_gives() -> None:
             np.testing.assert_array_max_ulp(found, wanted, 1)
 
 
+OLDER = {"type": "linear", "factor": 2.0}
+FULL_LAYERS = {"layer_types": ["full_attention"] * 4}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_scaling": OLDER, "rope_parameters": {"full_attention": {}}},
+        {"rope_parameters": {"full_attention": OLDER}},
+        {"rope_parameters": {"sliding_attention": None}, "rope_local_base_freq": 77.0},
+    ],
+)
+def test_tables_by_kinds_of_layers_are_those_of_transformers(more: dict[str, Any]) -> None:
+    config = configured(model_type="gemma3_text", **more)
+    theirs = AutoConfig.for_model(**json.loads(json.dumps(config))).rope_parameters
+    ours = ModelConfiguration(config).rope_parameters
+    for kind, wanted in theirs.items():
+        assert {name: ours[kind].get(name) for name in wanted} == wanted
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -224,6 +245,11 @@ def test_powers_have_the_bits_that_pytorch_gives() -> None:
         ({"model_type": "gpt2"}, "model_type is 'gpt2', not one of llama"),
         ({"model_type": None}, "model_type is None"),
         ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "what comes after"),
+        # Transformers scales nothing here: it looks at "type" where there is no "rope_type" yet
+        (
+            {**FULL_LAYERS, "model_type": "gemma3_text", "rope_scaling": OLDER},
+            "have factor, unknown to default",
+        ),
         ({"model_type": "gemma", "use_bidirectional_attention": True}, "what comes after"),
         ({"is_causal": False}, "what comes after a token"),
         ({"model_type": "gemma2", "is_causal": False}, "what comes after a token"),

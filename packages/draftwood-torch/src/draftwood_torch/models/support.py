@@ -127,7 +127,7 @@ def _why_not_states(
     """
     if not (strange or has_recurrences or getattr(hf_model, "_is_stateful", False)):
         return None
-    from draftwood_torch.recurrences.known import unknown_recurrences
+    from draftwood_torch.recurrences.known import RECURRENCES, unknown_recurrences
 
     unknown = unknown_recurrences(hf_model)
     if has_recurrences and not unknown and strange <= BESIDE_RECURRENCES:
@@ -136,8 +136,7 @@ def _why_not_states(
     return (
         f"has layers ({named}) that keep a running state or choose what they see themselves in a"
         " way that is not known here, so they cannot drop the rejected nodes of a draft tree; use a"
-        " model whose layers are attention, short convolutions, Mamba2's state-space duality or the"
-        " gated delta rule"
+        f" model whose layers are attention or of the kinds {', '.join(RECURRENCES)}"
     )
 
 
@@ -193,9 +192,13 @@ def _asks_for_kinds(file: ModuleType) -> bool:
 
 
 def _counts_positions(hf_model: "PreTrainedModel") -> bool:
-    """True if positions begin after the padding token's number, as RoBERTa and its kin have it."""
+    """True if positions begin after the padding token's number, as RoBERTa and its kin have it, or
+    if layers count rows themselves: Llama 4 scales queries without rotary positions so.
+    """
     return any(
-        hasattr(module, "create_position_ids_from_input_ids") for module in hf_model.modules()
+        hasattr(module, "create_position_ids_from_input_ids")
+        or (getattr(module, "attn_temperature_tuning", False) and not vars(module)["use_rope"])
+        for module in hf_model.modules()
     )
 
 

@@ -11,6 +11,7 @@ from draftwood_torch.recurrences.ssd import StateSpaceDuality
 
 RECURRENCES: dict[str, type[Recurrence]] = {
     "Lfm2ShortConv": ShortConvolution,
+    "Lfm2MoeShortConv": ShortConvolution,
     "Mamba2Mixer": StateSpaceDuality,
     "BambaMixer": StateSpaceDuality,
     "Zamba2MambaMixer": StateSpaceDuality,
@@ -19,6 +20,7 @@ RECURRENCES: dict[str, type[Recurrence]] = {
     "NemotronHMamba2Mixer": StateSpaceDuality,
     "Qwen3NextGatedDeltaNet": GatedDeltaRule,
     "Qwen3_5GatedDeltaNet": GatedDeltaRule,
+    "Qwen3_5MoeGatedDeltaNet": GatedDeltaRule,
 }
 """By the name of the class in Transformers."""
 

@@ -6,6 +6,7 @@ path, which never makes floats of them; what it lays out is kept (``kept_matrice
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -21,6 +22,7 @@ from draftwood.loading.gguf_files import (
     made_once,
     parts_of,
     readable,
+    tokenizer_of,
     write_settings,
 )
 from draftwood.models.configuration import ModelConfiguration, end_tokens_of, why_not_native
@@ -36,9 +38,13 @@ from draftwood.storage.safetensors import write_arrays
 from draftwood.storage.weights import read_settings, state_of
 
 if TYPE_CHECKING:
+    from draftwood.arrays import FloatType
     from draftwood.loading.adapters import LoraAdapter
     from draftwood.loading.gguf_reader import Content, PlacedTensor
+    from draftwood.loading.native_folders import NativeFolder
 
+ARRAYS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+"""Formats of floats, and arrays that hold them."""
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
@@ -108,14 +114,13 @@ def write_description(path: Path, folder: Path) -> Facts:
     Returns what the folder's manifest says of the weights.
     """
     from draftwood.loading.gguf_reader import FLOATS, read_content
-    from draftwood.tokenizer import tokenizer_of_gguf
 
     parts, formats = parts_of(path), {*block_formats(), *FLOATS} - {"F64"}
     with progress(f"reading {path.name} (once)"), readable(path):
         content = read_content(parts)
         _require_native(content, formats)
         matrices, small = _told_apart(content)
-        tokenizer = tokenizer_of_gguf(parts[0], content.architecture)
+        tokenizer = tokenizer_of(content, parts)
     write_settings(content.config, folder)
     tokenizer.save(folder)
     write_arrays(folder / REST, small)
@@ -167,6 +172,18 @@ def files_of(folder: Path) -> list[Path]:
     return _read_places(folder)[0]
 
 
+def own_products(folder: Path) -> Products:
+    """The products of a folder's file where no type is told: of integers for blocks of codes, else
+    of the type that most of its numbers have; float16 is multiplied in float32.
+    """
+    sizes = Counter[str]()
+    for each in _read_places(folder)[1]:
+        sizes[each.format] += each.rows * each.inputs
+    if sizes.keys() - ARRAYS.keys():
+        return "int8"
+    return "bfloat16" if sizes["BF16"] > sizes["F32"] + sizes["F16"] else "float32"
+
+
 def open_blocks(
     folder: Path, products: Products = "int8", adapter: "LoraAdapter | None" = None
 ) -> DescribedModel:
@@ -184,6 +201,55 @@ def open_blocks(
         OSError: for one that cannot be mapped into memory.
         MemoryError: where the matrices do not fit into memory.
     """
+    config = ModelConfiguration(read_settings(folder / "config.json"))
+    changed = () if adapter is None else adapter.touches(config)
+
+    def format_of(each: StoredMatrix) -> str:
+        is_packed = each.module in changed
+        return FROM_FLOATS[products] if is_packed else kept_as(each.format, products)
+
+    tensor = _tensors(folder, format_of).get
+    return _described(folder, tensor if adapter is None else adapter.over(tensor, config))
+
+
+def open_floats(
+    folder: Path, products: Products, adapter: "LoraAdapter | None" = None
+) -> "NativeFolder":
+    """Open the model of a file of floats, which is packed for products of integers as one of a
+    folder of such floats is; the arguments and what it raises are those of ``open_blocks``.
+    """
+    from draftwood.loading.native_folders import NativeFolder
+
+    found = _tensors(folder, lambda _: FROM_FLOATS[products])
+    tensors = {name: _numbers(each) for name, each in found.items()}
+    own: FloatType = "bfloat16" if own_products(folder) == "bfloat16" else "float32"
+    told = read_settings(folder / "config.json") | {"dtype": own}
+    given = tensors.get
+    if adapter is not None:
+        given = adapter.over(given, ModelConfiguration(told))
+    generation = read_settings(folder / "generation_config.json")
+    return NativeFolder(told, generation, tensors.get, _described(folder, given, own))
+
+
+def _numbers(stored: "np.ndarray | Blocks") -> np.ndarray:
+    """Floats in arrays; those of a file whose rows stay in their order are not read yet."""
+    if not isinstance(stored, Blocks):
+        return stored
+    numbers = stored.stored.view(ARRAYS[stored.format])
+    return numbers if stored.order is None else numbers[stored.order]
+
+
+def _tensors(
+    folder: Path, format_of: Callable[[StoredMatrix], str]
+) -> "dict[str, np.ndarray | Blocks]":
+    """Map the tensors of the model that a folder describes.
+
+    Args:
+        format_of: what a matrix is kept in.
+
+    Raises:
+        ValueError: as ``open_blocks``, as are the others.
+    """
     paths, matrices = _read_places(folder)
     files = [_mapped(path) for path in paths]
     for each in matrices:
@@ -193,21 +259,12 @@ def open_blocks(
                 f" {each.module} goes to byte {each.end} of {len(files[each.part])}; fetch it again"
             )
     require_unchanged(folder)
-    config = ModelConfiguration(read_settings(folder / "config.json"))
-    changed = () if adapter is None else adapter.touches(config)
-    sizes = [
-        Matrix.sizes(
-            FROM_FLOATS[products] if each.module in changed else kept_as(each.format, products),
-            *(each.rows, each.inputs),
-        )
-        for each in matrices
-    ]
+    sizes = [Matrix.sizes(format_of(each), each.rows, each.inputs) for each in matrices]
     require_memory(sum(map(sum, sizes)), str(paths[0]))
     small = _small_tensors(folder)
-    tensors = small | {
+    return small | {
         f"{each.module}.weight": each.blocks(files[each.part], small) for each in matrices
     }
-    return _described(folder, tensors.get if adapter is None else adapter.over(tensors.get, config))
 
 
 def _small_tensors(folder: Path) -> dict[str, np.ndarray]:
@@ -222,7 +279,9 @@ def _small_tensors(folder: Path) -> dict[str, np.ndarray]:
         ) from None
 
 
-def _described(folder: Path, tensor: Callable[[str], Any]) -> DescribedModel:
+def _described(
+    folder: Path, tensor: Callable[[str], Any], dtype: "FloatType" = "float32"
+) -> DescribedModel:
     """The model of these tensors with the settings of a folder.
 
     Raises:
@@ -234,7 +293,7 @@ def _described(folder: Path, tensor: Callable[[str], Any]) -> DescribedModel:
         decoder=describe(told, tensor),
         config=ModelConfiguration(told),
         end_tokens=end_tokens_of(told, generation),
-        dtype="float32",
+        dtype=dtype,
         device=Cpu(),
     )
 

@@ -21,6 +21,7 @@ from draftwood.storage.weights import save_settings, settings_or_none, state_of
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content
+    from draftwood.tokenizer import Tokenizer
 
 # raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 5
@@ -179,7 +180,6 @@ def convert_gguf(path: Path, folder: Path, dtype: FloatType = "bfloat16") -> Fac
     says something that is not understood, and MemoryError when its numbers do not fit into memory.
     """
     from draftwood.loading.gguf_reader import read_content
-    from draftwood.tokenizer import tokenizer_of_gguf
 
     parts = parts_of(path)
     with progress(f"converting {path.name} to {dtype} (once)"):
@@ -187,10 +187,29 @@ def convert_gguf(path: Path, folder: Path, dtype: FloatType = "bfloat16") -> Fac
             content = read_content(parts)
             require_memory(content.numbers * (4 if dtype == "float32" else 2), str(path))
             write = _native_writer(content, dtype) or _general_writer(content, dtype)
-            tokenizer = tokenizer_of_gguf(parts[0], content.architecture)
+            tokenizer = tokenizer_of(content, parts)
         write(folder)
         tokenizer.save(folder)
         return {"quantisation": content.quantisation, "weights": digest(parts)}
+
+
+def tokenizer_of(content: "Content", parts: list[Path]) -> "Tokenizer":
+    """The tokenizer of a file in these parts.
+
+    Raises:
+        UnknownArchitectureError: for a kind that is not known.
+        ValueError: for one that is damaged.
+    """
+    from draftwood.loading.gguf_metadata import UnknownArchitectureError
+    from draftwood.tokenizer.gguf import BY_KIND, tokenizer_of_gguf
+    from draftwood.tokenizer.gguf_vocabulary import read_vocabulary
+
+    try:
+        return tokenizer_of_gguf(parts[0], content.architecture)
+    except ValueError as error:
+        if read_vocabulary(parts[0]).kind in BY_KIND:
+            raise
+        raise UnknownArchitectureError(str(error)) from error
 
 
 def _native_writer(content: "Content", dtype: FloatType) -> Callable[[Path], None] | None:
@@ -239,7 +258,7 @@ def readable(path: Path) -> Iterator[None]:
     except Exception as error:  # a parser fed with damaged bytes fails in every way there is
         if is_lack_of_memory(error):
             raise
-        from draftwood.loading.gguf_settings import UnknownArchitectureError
+        from draftwood.loading.gguf_metadata import UnknownArchitectureError
 
         # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no JSON
         # here.

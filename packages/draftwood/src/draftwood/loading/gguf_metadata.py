@@ -40,6 +40,10 @@ DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}
 SPECIAL, TURNS = ("bos", "eos", "padding"), ("eot", "eom")
 
 
+class UnknownArchitectureError(ValueError):
+    """A file asks for a model or a tokenizer that is not read here; the file may be sound."""
+
+
 @dataclass(eq=False)
 class Metadata:
     """The settings of one file.
@@ -92,7 +96,7 @@ class Metadata:
                 self.values[key] = told[0]
                 return self.take(key)
             what = f"differs between layers ({str(told)[:40]})"
-            raise ValueError(f"the setting {self.architecture}.{key} {what}")
+            raise UnknownArchitectureError(f"the setting {self.architecture}.{key} {what}")
         return self.take(key)
 
     def need_count(self, key: str) -> int:
@@ -103,10 +107,10 @@ class Metadata:
         return value
 
     def require_nothing_left(self) -> None:
-        """Raise ValueError for a setting that was not read and is not neutral."""
+        """Raise UnknownArchitectureError for a setting that was not read and is not neutral."""
         for key, value in self.values.items():
             if key not in DESCRIPTIVE and not (key in NEUTRAL and value == NEUTRAL[key]):
-                raise ValueError(
+                raise UnknownArchitectureError(
                     f"its setting {self.architecture}.{key} = {str(value)[:60]} is not understood,"
                     " and without it the file would load as another model"
                 )
@@ -125,7 +129,7 @@ def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
         raise ValueError("it does not say its architecture")
     kind = fields["general.type"].contents() if "general.type" in fields else "model"
     if kind != "model":
-        raise ValueError(f"it holds no model but something of the type {kind!r}")
+        raise UnknownArchitectureError(f"it holds no model but something of the type {kind!r}")
     name = fields["general.architecture"].contents()
     tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
     vocabulary = read_vocabulary(file)

@@ -18,7 +18,7 @@ import numpy as np
 from gguf import ReaderTensor
 
 from draftwood.arrays import Float
-from draftwood.loading.gguf_metadata import FACTORS, read_metadata
+from draftwood.loading.gguf_metadata import FACTORS, UnknownArchitectureError, read_metadata
 from draftwood.loading.gguf_names import Layout
 from draftwood.loading.gguf_settings import configuration
 from draftwood.models.configuration import ModelConfiguration
@@ -125,7 +125,7 @@ def placed(content: Content) -> list[PlacedTensor]:
         name = content.layout.name_of(tensor.name)
         if name is None or name not in shapes:
             kind = content.native.architecture
-            raise ValueError(f"its tensor {tensor.name} has no place in {kind}")
+            raise UnknownArchitectureError(f"its tensor {tensor.name} has no place in {kind}")
         require_shape(tensor.name, shape_of(tensor), shapes[name])
         found.append(PlacedTensor(name, tensor, part))
     names = {each.name for each in found}

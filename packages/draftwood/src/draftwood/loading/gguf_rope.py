@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import log
 from typing import Any
 
-from draftwood.loading.gguf_metadata import FREQS, LONG, SHORT, Metadata
+from draftwood.loading.gguf_metadata import FREQS, LONG, SHORT, Metadata, UnknownArchitectureError
 
 DEFAULT_BASE = 10000.0
 HIGHEST_BASE = 1e15
@@ -22,7 +22,8 @@ def rope_parameters(metadata: Metadata, context: int, rotated: int) -> dict[str,
         rotated: dimensions of a head that are rotated.
 
     Raises:
-        ValueError: for a scaling that Transformers cannot express.
+        UnknownArchitectureError: for a scaling that Transformers cannot express.
+        ValueError: for one that is damaged.
     """
     base = {"rope_theta": rope_base(metadata, "rope.freq_base")}
     old_name = metadata.take("rope.scale_linear", 1.0)
@@ -36,19 +37,19 @@ def rope_parameters(metadata: Metadata, context: int, rotated: int) -> dict[str,
         factor, kind = 1.0, "linear"
     if metadata.factors:
         if factor != 1.0:
-            raise ValueError(
+            raise UnknownArchitectureError(
                 f"it scales rotary positions both by {factor} and by tensors of factors"
             )
         return base | _by_factors(metadata.factors, context, before, attention, rotated)
     if kind == "yarn":
         return base | _yarn(metadata, factor, int(before or context), attention)
     if kind != "linear":
-        raise ValueError(
+        raise UnknownArchitectureError(
             f"its rope.scaling.type is {kind!r}; readable are none, linear, yarn, and longrope with"
             " factors"
         )
     if attention != 1.0:
-        raise ValueError(
+        raise UnknownArchitectureError(
             f"its rope.scaling.attn_factor is {attention} without a scaling that has one"
         )
     return base | (
@@ -102,14 +103,14 @@ def _yarn(metadata: Metadata, factor: float, before: int, attention: float) -> d
     outside = metadata.take("rope.scaling.yarn_ext_factor", 1.0)
     multiple = metadata.take("rope.scaling.yarn_log_multiplier", 0.0)
     if outside != 1.0 or multiple != 0.0:
-        raise ValueError(
+        raise UnknownArchitectureError(
             f"its YaRN has yarn_ext_factor {outside} and yarn_log_multiplier {multiple}; readable"
             " are 1 and 0"
         )
     usual = 0.1 * log(factor) + 1.0 if factor > 1.0 else 1.0
     whole = metadata.take("rope.scaling.yarn_attn_factor")
     if whole is not None and attention != 1.0:
-        raise ValueError(
+        raise UnknownArchitectureError(
             f"its rope.scaling.attn_factor {attention} and yarn_attn_factor {whole} contradict each"
             " other"
         )

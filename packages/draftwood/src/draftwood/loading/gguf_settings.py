@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from draftwood.loading.gguf_metadata import Metadata
+from draftwood.loading.gguf_metadata import Metadata, UnknownArchitectureError
 from draftwood.loading.gguf_rope import rope_base, rope_parameters
 
 COMMON = {
@@ -42,16 +42,12 @@ class Architecture:
     of_experts: str | None = None
 
 
-class UnknownArchitectureError(ValueError):
-    """A file's architecture is none that is read; the file may be sound."""
-
-
 def configuration(metadata: Metadata) -> dict[str, Any]:
     """The fields of the configuration, ``model_type`` among them.
 
     Raises:
-        UnknownArchitectureError: for an architecture that is not understood, by name.
-        ValueError: for such a setting.
+        UnknownArchitectureError: for an architecture or a setting that is not understood, by name.
+        ValueError: for a setting that is damaged.
     """
     known = ARCHITECTURES.get(metadata.architecture)
     if known is None:
@@ -98,13 +94,13 @@ def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
     key_length = metadata.take("attention.key_length", found["hidden_size"] // heads)
     value_length = metadata.take("attention.value_length", key_length)
     if value_length != key_length:
-        raise ValueError(
+        raise UnknownArchitectureError(
             f"its values have {value_length} dimensions per head and its keys {key_length}"
         )
     rotated = metadata.take("rope.dimension_count", key_length)
     is_part = known.partial_rotary and 0 < rotated < key_length
     if rotated != key_length and not is_part:
-        raise ValueError(
+        raise UnknownArchitectureError(
             f"it rotates {rotated} of {key_length} dimensions per head, which {known.model_type}"
             " cannot"
         )
@@ -134,7 +130,7 @@ def _gpt2(metadata: Metadata) -> dict[str, Any]:
     }
     found = {name: metadata.need_count(key) for key, name in names.items()}
     if metadata.take("attention.head_count_kv", found["n_head"]) != found["n_head"]:
-        raise ValueError("its heads share keys, which gpt2 cannot")
+        raise UnknownArchitectureError("its heads share keys, which gpt2 cannot")
     return found
 
 
@@ -212,7 +208,7 @@ def _llama(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     if not metadata.values.get("expert_count"):
         return _attention_bias(metadata, common)
     if not metadata.take("expert_weights_norm", True):
-        raise ValueError("its shares of experts do not sum to one, as Mixtral's do")
+        raise UnknownArchitectureError("its shares of experts do not sum to one, as Mixtral's do")
     return _local_experts(metadata, common)
 
 
@@ -235,7 +231,9 @@ def _olmoe(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 def _gpt_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     softmax_of_chosen = 3  # llama.cpp's number of it
     if metadata.take("expert_gating_func", softmax_of_chosen) != softmax_of_chosen:
-        raise ValueError("its experts are weighed otherwise than by the softmax of those chosen")
+        raise UnknownArchitectureError(
+            "its experts are weighed otherwise than by the softmax of those chosen"
+        )
     # llama.cpp rounds the bounds between which YaRN stretches, the model's own code does not
     rope = common["rope_parameters"] | {"truncate": False}
     found = {
@@ -280,7 +278,9 @@ def _smollm3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 def _granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     """llama.cpp takes a flag of scaled positions for whether there are positions at all."""
     if not metadata.take("rope.scaling.finetuned", True):
-        raise ValueError("its queries and keys have no positions (rope.scaling.finetuned)")
+        raise UnknownArchitectureError(
+            "its queries and keys have no positions (rope.scaling.finetuned)"
+        )
     usual = common["head_dim"] ** -0.5  # what llama.cpp takes where nothing is said
     scales = {name: metadata.take(key, 1.0) for key, name in GRANITE_SCALES.items()}
     scales["attention_multiplier"] = metadata.take("attention.scale", usual)

@@ -8,15 +8,16 @@ is used from there without any network.
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from draftwood.arrays import FloatType
 from draftwood.loading.devices import device_of
 from draftwood.loading.folders import REST, check_folder, weight_bytes
-from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder
+from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder, own_products
 from draftwood.loading.gguf_files import (
     NotInBlocksError,
     check_gguf,
@@ -135,22 +136,63 @@ def blocks_of(name: str) -> Path | None:
     None for anything else, and for a file whose model or types of blocks the native path does not
     run. Raises as `resolve`.
     """
-    path, folder = expanded(placed(name)), None
     try:
-        if name and path.is_dir():
-            folder = path if is_blocks_folder(path) else None
-        elif name and path.is_file():
-            folder = blocks_folder(path)
-        elif name in BUILTIN_NAMES:
-            from draftwood.loading import packages
-
-            folder = packages.blocks_at_hand(name)
+        return _described_file(name)
     except NotInBlocksError as error:
-        _say_that_it_is_converted(path, error)
+        _say_that_it_is_converted(expanded(placed(name)), error)
         return None
+
+
+def _described_file(name: str) -> Path | None:
+    """As ``blocks_of``; raises NotInBlocksError for a file that the native path does not run."""
+    path, folder = expanded(placed(name)), None
+    if name and path.is_dir():
+        folder = path if is_blocks_folder(path) else None
+    elif name and path.is_file():
+        folder = blocks_folder(path)
+    elif name in BUILTIN_NAMES:
+        from draftwood.loading import packages
+
+        folder = packages.blocks_at_hand(name)
     if folder is not None:
         check_folder(folder)
     return folder
+
+
+class FromBlocks(NamedTuple):
+    """Way in which a CPU loads a GGUF file that is not converted first.
+
+    Attributes:
+        folder: that describes it.
+        products: with which its matrices are multiplied.
+        is_packed: whether its floats are packed for them; else they stay what they are.
+    """
+
+    folder: Path
+    products: Products
+    is_packed: bool
+
+
+def from_blocks(name: str, dtype: Any) -> FromBlocks | None:
+    """Tell in which way the GGUF file that `name` means is loaded in this type unconverted.
+
+    None for anything else, and for a file that is converted first. Raises as `resolve`.
+    """
+    folder = None
+    if as_stored(dtype):
+        folder = blocks_of(name)
+    elif expanded(placed(name)).exists():  # built-in files have no floats
+        with suppress(NotInBlocksError):
+            folder = _described_file(name)
+    if folder is None:
+        return None
+    own, told = own_products(folder), name_of_dtype(dtype)
+    is_quantised = own == "int8"
+    wanted = own if told == "None" or (told == "auto" and not is_quantised) else told
+    offered: tuple[Products, ...] = (own, "float32", *(() if is_quantised else INTEGERS))
+    packed = not is_quantised and wanted in INTEGERS
+    found = (FromBlocks(folder, each, packed) for each in offered if each == wanted)
+    return next(found, None)
 
 
 def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:
@@ -172,7 +214,8 @@ def fetched(name: str, dtype: Any = None) -> Path:
         if as_stored(dtype) and packages.builtins()[name].quantisation is not None:
             return packages.fetch_blocks(name)
         packages.fetch(name, stored_dtype(floats_of(dtype)))
-    return (blocks_of(name) if as_stored(dtype) else None) or folder_of(name, dtype)
+    found = from_blocks(name, dtype)
+    return folder_of(name, dtype) if found is None else found.folder
 
 
 def require_floats(name: str, folder: Path) -> None:

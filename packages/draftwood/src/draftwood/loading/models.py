@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from draftwood.loading import hub
-from draftwood.loading.gguf_blocks import files_of, open_blocks, require_unchanged
+from draftwood.loading.gguf_blocks import (
+    files_of,
+    is_blocks_folder,
+    open_blocks,
+    open_floats,
+    require_unchanged,
+)
 from draftwood.loading.kept_matrices import KeptBlocks
 from draftwood.loading.names import name_of_dtype, require_cache
 from draftwood.models.model import Cpu, Device, Model
 from draftwood.models.native import NativeModel, has_int8, require_int8
-from draftwood.native.formats import CacheType, Products
+from draftwood.native.formats import INTEGERS, CacheType, Products
 from draftwood.native.library import CompilerError, available, library, why_missing
 from draftwood.native.matrix import fill
 from draftwood.native.threads import survive_forks
@@ -66,15 +72,17 @@ def load_model(
         name: see ``hub.resolve``.
         dtype: ``int8``, ``int4`` or a type of floats; None takes int8 on CPUs for weights that come
             from a quantised GGUF file, as llama.cpp does in effect, and for models whose experts
-            are in MXFP4, which they stay in; else the type the weights were saved in. In ``int8``
-            and ``float32`` the weights of such a file stay what they are on CPUs; rows are rounded
-            to 8 bits, or not at all. Other weights are packed in ``int8`` and ``int4`` once, see
-            ``packed``.
+            are in MXFP4, which they stay in; else the type the weights were saved in, which is
+            bfloat16 for GGUF files that are converted, and float32 for float16 in others. In
+            ``int8`` and ``float32`` the weights of a quantised file stay what they are on CPUs;
+            rows are rounded to 8 bits, or not at all. Other weights are packed in ``int8`` and
+            ``int4`` once, see ``packed``.
         device: None takes CUDA where there is one, else the CPU.
         cache: ``int8`` stores keys and values in 8 bits, see ``NativeModel``; None in floats.
         processes: of torchrun that hold the model in parts; see ``models.parallel``.
         adapter: folder or Hugging Face id of one of PEFT, added to the weights. Matrices in the
-            blocks of a GGUF file that it changes are packed again, in ``int8`` or ``float32``.
+            blocks of a GGUF file that it changes are packed again, in the type that is told or
+            taken.
 
     Raises:
         ValueError: for unknown names and types, for another model's adapter, and for int8 and int4
@@ -234,27 +242,27 @@ def _label(dtype: str, cache: CacheType | None) -> str:
 def _in_place(
     name: str, dtype: Any, place: Device, cache: CacheType | None, adapter: "LoraAdapter | None"
 ) -> LoadedModel | None:
-    """The model of a GGUF file with the blocks that the file has; None where that cannot be."""
-    is_float = hub.floats_of(dtype) == "float32"
-    if place.type != "cpu" or not hub.as_stored(dtype):
+    """The model of a GGUF file that is not converted first; None where that cannot be."""
+    if place.type != "cpu" or not available():
         return None
-    if not (available() if is_float else has_int8(place)):
+    found = hub.from_blocks(name, dtype)
+    if found is None or (found.products in INTEGERS and not has_int8(place)):
         return None
-    folder = hub.blocks_of(name)
-    if folder is None:
-        return None
-    label, halves = ("float32", None) if is_float else ("int8", "bfloat16")
+    folder, products, is_packed = found
+    if is_packed:
+        return _packed(name, folder, products, cache, None, adapter)
 
     def run(meanwhile: Meanwhile) -> NativeModel:
         filled = functools.partial(fill, meanwhile=meanwhile)
         if adapter is None:
-            filled = KeptBlocks(folder, files_of(folder), label, meanwhile).fill
-        blocks = open_blocks(folder, label, adapter)
-        model = NativeModel(blocks, label, halves, cache=cache, fill=filled)
+            filled = KeptBlocks(folder, files_of(folder), products, meanwhile).fill
+        blocks = open_blocks(folder, products, adapter)
+        halves = None if products == "float32" else "bfloat16"
+        model = NativeModel(blocks, products, halves, cache=cache, fill=filled)
         require_unchanged(folder)
         return model
 
-    return _opened(name, folder, folder, _label(label, cache), run)
+    return _opened(name, folder, folder, _label(products, cache), run)
 
 
 def _packed(
@@ -277,15 +285,22 @@ def _packed(
     def load() -> "tuple[NativeFolder, AnyTokenizer]":
         if reason is None:
             with progress(f"loading {name}"):
-                return read_folder(folder, None, adapter), open_tokenizer(folder)
+                return native(), open_tokenizer(folder)
         read = hub.read_folder(name, folder, None, Cpu(), adapter=adapter)
         return of_transformers(read), read.tokenizer
+
+    def native() -> "NativeFolder":
+        if is_blocks_folder(folder):
+            return open_floats(folder, products, adapter)
+        return read_folder(folder, None, adapter)
 
     label, packing = _label(products, cache), packed.packing(folder)
     if packing.why_not is not None or packing.size(products) > limit():
         keep_within(limit())
         loaded, tokenizer = load()
         model = NativeModel(loaded.model, products, cache=cache)
+        if is_blocks_folder(folder):
+            require_unchanged(folder)
         return LoadedModel(model, tokenizer, folder, label)
     mark = "" if adapter is None else adapter.mark
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from draftwood.loading import mxfp4
 from draftwood.loading.folders import REST, check_folder
+from draftwood.loading.gguf_blocks import files_of, is_blocks_folder
 from draftwood.loading.kept_matrices import (
     MATRICES,
     PLACES,
@@ -275,9 +276,12 @@ def _made_from(folder: Path, products: Products) -> dict[str, object]:
     """Everything that packed matrices depend on."""
     found = {path for pattern in (*WEIGHTS, *SETTINGS) for path in folder.glob(pattern)}
     files = sorted(path for path in found if path.is_file())
+    states = {path.relative_to(folder).as_posix(): state_of(path) for path in files}
+    if is_blocks_folder(folder):
+        states |= {str(path): state_of(path) for path in files_of(folder)}
     return {
         "folder": str(folder.resolve()),
-        "files": {path.relative_to(folder).as_posix(): state_of(path) for path in files},
+        "files": states,
         "products": products,
         "layout": LAYOUT,
         "writing": WRITING,

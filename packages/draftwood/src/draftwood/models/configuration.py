@@ -286,9 +286,11 @@ def _by_kinds_of_layers(
     if set(told) - {FULL, SLIDING} or "partial_rotary_factor" in text:
         raise UnknownConfigurationError("its parameters of rotary positions are for all layers")
     bases = {FULL: ("rope_theta", kind.theta), SLIDING: ("rope_local_base_freq", kind.local_theta)}
-    found = {}
+    found = dict[str, dict[str, Any]]()
     for layers, (name, usual) in bases.items():
-        own = dict(told.get(layers) or {})
+        own: dict[str, Any] = {"rope_type": "default"}
+        own = own if told.get(layers) is None else {**told[layers]}
+        # an older "type" says nothing beside the "rope_type" that is there
         own |= (text.get("rope_scaling") or {}) if layers == FULL else {}
         own.setdefault("rope_theta", text.get(name, usual))
         own.setdefault("rope_type", own.get("type", "default"))
