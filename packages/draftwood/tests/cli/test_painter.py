@@ -116,6 +116,22 @@ def test_a_line_that_is_whole_is_in_colour(terminal: Terminal, size: int) -> Non
     assert not screen.styled("**kwargs")
 
 
+@pytest.mark.parametrize(
+    ("text", "thinks", "dim"),
+    [
+        ("<think>\n# so\n\n- it\n</think>\n# yes\n<think>\nno", False, 4),
+        ("so **it**\n</think>\n\n# yes\nno", True, 2),
+        ("\n\n<think>so</think>\n# yes\nno", False, 1),
+        ("# yes\nno\n<think>\nno", False, 0),
+    ],
+)
+def test_thoughts_are_dim(text: str, thinks: bool, dim: int) -> None:
+    markdown = Markdown(thinks)
+    painted = [markdown.line(line) for line in text.split("\n")]
+    styles = [str(each.style or each.spans[0].style) for each in painted if each is not None]
+    assert styles == ["dim"] * dim + ["bold"]
+
+
 def test_each_piece_is_seen_at_once(terminal: Terminal) -> None:
     place = writer()
     for piece in ("```py", "thon\nde", "f le"):

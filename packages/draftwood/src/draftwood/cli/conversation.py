@@ -271,7 +271,7 @@ class Conversation:
 
     def _print(self, stream: "Stream") -> bool:
         """Show the answer as it comes; True if the user stopped it."""
-        place = writer(self.manner.colour)
+        place = writer(self.manner.colour, self.lm.thought(stream.sequence.prompt))
         try:
             for piece in stream:
                 place.write(piece)

@@ -117,8 +117,8 @@ def generate(
         if show_stats:
             _print_instructions(lm)
         return lm.calibration.keep("draftwood generate")
-    place = writer(colour and not _is_form(decoding))
     stream, since = lm.stream(asked, **decoding), time.perf_counter()
+    place = writer(colour and not _is_form(decoding), lm.thought(stream.sequence.prompt))
     try:
         for piece in stream:
             if not as_json:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from draftwood.text.thoughts import Thought
+
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`]*")
 LEADING = re.compile(r"(?P<heading>#{1,6} )|(?P<quote> {0,3}> ?)|(?P<bullet>\s*)[-*+] ")
 INLINE = re.compile(
@@ -20,6 +22,8 @@ INLINE = re.compile(
     r"|\*\*(?=\S)(?P<strong>.+?)(?<=\S)\*\*"
     r"|(?<![\w*])\*(?=[^\s*])(?P<emphasis>[^*]+)(?<=\S)\*(?![\w*])"
 )
+THOUGHT = re.compile(r"\s*<((?:\w+:)?think(?:ing)?)>")
+ENDED = re.compile(r"</(?:\w+:)?think(?:ing)?>")
 STYLES = {"in_code": "cyan", "strong": "bold", "emphasis": "italic"}
 UNEVEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200d\ufe0f]")
 """Characters after which nobody knows where the cursor is."""
@@ -40,12 +44,13 @@ class TextWriter(Protocol):
         ...
 
 
-def writer(colour: bool = True) -> TextWriter:
+def writer(colour: bool = True, thought: "Thought | None" = None) -> TextWriter:
     """A place for a text on stdout: in colour on a terminal that can move its cursor, unless
     ``NO_COLOR`` is set.
 
     Args:
         colour: False leaves the text as it is.
+        thought: that the text may begin with, or within; it is shown dim.
     """
     if not options.is_coloured(colour) or not sys.stdout.isatty():
         return Plain()
@@ -54,7 +59,7 @@ def writer(colour: bool = True) -> TextWriter:
     console = Console(file=sys.stdout, highlight=False)
     if console.is_dumb_terminal or console.legacy_windows:
         return Plain()
-    return Painter(console)
+    return Painter(console, thinks=thought is not None and thought.is_open)
 
 
 class Plain:
@@ -72,10 +77,11 @@ class Painter:
 
     Args:
         console: of a terminal.
+        thinks: whether the text begins within a thought.
     """
 
-    def __init__(self, console: "Console") -> None:
-        self.console, self.markdown, self.line = console, Markdown(), ""
+    def __init__(self, console: "Console", thinks: bool = False) -> None:
+        self.console, self.markdown, self.line = console, Markdown(thinks), ""
 
     def write(self, piece: str) -> None:
         first, *others = piece.split("\n")
@@ -122,9 +128,14 @@ def rows_of(line: str, width: int) -> int:
 
 
 class Markdown:
-    """Styles of lines of Markdown, each of which is seen once, in order."""
+    """Styles of lines of Markdown, each of which is seen once, in order.
 
-    def __init__(self) -> None:
+    Args:
+        thinks: whether they begin within a thought; else one may begin with the first of them.
+    """
+
+    def __init__(self, thinks: bool = False) -> None:
+        self.thinks, self.begins = thinks, True
         self.fence = ""  # that opened the code
         self.language, self.code = "", list[str]()
 
@@ -132,6 +143,11 @@ class Markdown:
         """A whole line in its styles; None where it has none."""
         from rich.text import Text
 
+        if self.begins and line.strip():
+            self.begins, self.thinks = False, self.thinks or bool(THOUGHT.match(line))
+        if self.thinks:
+            self.thinks = not ENDED.search(line)
+            return Text(line, "dim") if line.strip() else None
         fence = FENCE.fullmatch(line)
         if self.fence:
             if fence and fence[1].startswith(self.fence) and not fence[2]:
