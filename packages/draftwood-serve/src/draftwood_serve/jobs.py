@@ -1,10 +1,11 @@
 """Turn requests into tasks of the batch."""
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from draftwood import engine
@@ -91,6 +92,7 @@ class TextRequest:
         echo: whether the prompts' own texts are returned before the answers.
         prompt_logprobs: most probable tokens reported at each place of the prompt; None for none.
         json_schema: that each text must fit; None for any.
+        form: another form of the texts, as a field of ``structured_outputs`` and its value.
         tools: that a chat's answer may call.
         tool_choice: whether it does.
         gap: text behind what is to be written, and other files; None goes on with the prompt.
@@ -109,6 +111,7 @@ class TextRequest:
     echo: bool = False
     prompt_logprobs: int | None = None
     json_schema: Mapping[str, Any] | None = None
+    form: tuple[str, Any] | None = None
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     speculation: Speculation = field(default_factory=Speculation)
@@ -272,13 +275,24 @@ def _grammar(lm: LanguageModel, wanted: TextRequest) -> Any:
 
     A format is not asked of an answer that has to call a tool; else the answer fits one of both.
     """
-    schema, alone = wanted.json_schema, None
+    schema, form, alone = wanted.json_schema, wanted.form, None
+    if form is not None:
+        return blaming_the_request(lambda: _form(lm, *form), wanted.format_field)
     if schema is not None:
         alone = blaming_the_request(lambda: lm.grammars.json_schema(schema), wanted.format_field)
     if not wanted.calls:
         return alone
     tools, choice = wanted.tools, wanted.tool_choice
     return blaming_the_request(lambda: lm.grammars.tools(tools, choice, schema), "tools")
+
+
+def _form(lm: LanguageModel, kind: str, value: Any) -> Any:
+    """Grammar of an answer that is no thought."""
+    if kind == "choice":
+        texts = (json.dumps(each, ensure_ascii=False) for each in value)  # as Lark quotes
+        kind, value = "grammar", f"start: {' | '.join(texts)}"
+    found = lm.grammars.regex(value) if kind == "regex" else lm.grammars.lark(value)
+    return replace(found, begins_at_once=True)
 
 
 def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:

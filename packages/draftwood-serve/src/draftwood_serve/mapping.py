@@ -11,6 +11,7 @@ from draftwood_serve.schemas.common import (
     JsonObjectFormat,
     JsonSchemaFormat,
     NamedToolChoice,
+    SamplingBody,
     SpeculativeOptions,
 )
 from draftwood_serve.schemas.completions import CompletionBody
@@ -47,7 +48,7 @@ def of_chat(body: ChatBody) -> TextRequest:
         n=body.n or 1,
         seed=body.seed,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        **constraints(body),
+        **_formed(body, constraints(body)),
         names=body.chat_template_kwargs or {},
         thinks=_thinks(body.reasoning_effort),
         speculation=speculation(body.speculative),
@@ -78,6 +79,7 @@ def of_completion(body: CompletionBody) -> TextRequest:
         gap=None if body.suffix is None else infill.Gap(body.suffix),
         prompt_field="prompt",
         speculation=speculation(body.speculative),
+        **_formed(body, {}),
     )
 
 
@@ -105,6 +107,20 @@ def of_responses(body: ResponsesBody) -> TextRequest:
         prompt_field="input",
         speculation=speculation(body.speculative),
     )
+
+
+def _formed(body: SamplingBody, others: dict[str, Any]) -> dict[str, Any]:
+    """Constraints on texts, those of ``structured_outputs`` among them."""
+    wanted = body.structured_outputs
+    if wanted is None:
+        return others
+    if others.get("json_schema") is not None or others.get("tools"):
+        other = "response_format" if others.get("json_schema") is not None else "tools"
+        raise bad_request(f"give {other} or structured_outputs, not both", "structured_outputs")
+    (name,) = wanted.model_fields_set
+    value = getattr(wanted, name)
+    form = {name: value} if name == "json_schema" else {"form": (name, value)}
+    return {**others, **form, "format_field": "structured_outputs"}
 
 
 def _thinks(effort: str | None) -> bool | str | None:

@@ -1,5 +1,6 @@
 """Fields that several endpoints have."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -7,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import PydanticCustomError
 
 from draftwood_serve.errors import no_support
-from draftwood_serve.schemas.lists import require_few
+from draftwood_serve.schemas.lists import Items, require_few
 from draftwood_serve.schemas.sampling import with_options
 from draftwood_serve.settings import CHOICES
 
@@ -41,7 +42,7 @@ UNSUPPORTED = frozenset(
             "use_beam_search",
         ),
         *("early_stopping", "bad_words", "allowed_token_ids", "prompt_logprobs", "guided_json"),
-        *("guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "priority"),
+        *("guided_regex", "guided_choice", "guided_grammar", "priority"),
         *("return_token_ids", "cache_salt", "truncate_prompt_tokens", "mm_processor_kwargs"),
         *("typical_p", "mirostat", "n_probs", "logits_processors", "thinking_token_budget"),
     }
@@ -189,6 +190,44 @@ class SpeculativeOptions(Strict):
     tree: Annotated[str, Field(max_length=64)] | None = None
 
 
+def _read_json(given: Any) -> Any:
+    """A schema as it is, or read from JSON."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        raise PydanticCustomError("value_error", "is no JSON") from None
+
+
+AsJson = BeforeValidator(_read_json)
+
+
+class StructuredOutputs(Strict):
+    """A form of texts by vLLM's names: one of its fields.
+
+    Attributes:
+        json_schema: as a dict, or as JSON.
+        regex: that the whole text matches.
+        choice: texts of which it is one.
+        grammar: in Lark.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", populate_by_name=True)
+
+    json_schema: Annotated[dict[str, Any] | None, Field(alias="json"), AsJson] = None
+    regex: str | None = None
+    choice: Annotated[Items[str], Field(min_length=1, max_length=1024)] | None = None
+    grammar: str | None = None
+
+    @model_validator(mode="after")
+    def _require_one(self) -> "StructuredOutputs":
+        if len(self.model_fields_set) != 1:
+            told = "give one of json, regex, choice and grammar"
+            raise PydanticCustomError("value_error", told)
+        return self
+
+
 TextOptions = with_options("TextOptions", RequestBody)
 
 
@@ -200,6 +239,7 @@ class SamplingBody(TextOptions):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     speculative: bool | SpeculativeOptions | None = None
+    structured_outputs: StructuredOutputs | None = None
 
 
 class FunctionDefinition(Strict):
