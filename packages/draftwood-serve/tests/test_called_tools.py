@@ -230,6 +230,38 @@ def test_messages_around_a_call_tell_their_own_tokens_and_the_blanks_before_it()
     assert said(after["content"][0]) == after["content"][0]["text"] == "done"
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize("content", ["cd", "<tool d"])
+def test_a_message_behind_a_thought_tells_its_own_tokens(content: str, size: int) -> None:
+    made, text = letters([*LETTERS[:27], "_", *"<>/"]), f"ab</think> {content}"
+    tokens = made.encode(text)
+    told = [ToldToken(TokenLogprob(token, -1.0, {}), n) for n, token in enumerate(tokens)]
+    places = range(0, len(text), size)
+    updates = [
+        [TextUpdate(0, text[at : at + size], tuple(told[at : at + size]), at)] for at in places
+    ]
+    updates += [[TextUpdate(0, "", (), len(text), "stop")], []]
+
+    async def heard() -> list[TextUpdate]:
+        return updates.pop(0)
+
+    answer: Any = SimpleNamespace(
+        **{"name": "resp-1", "created": 0, "model": "tiny", "updates": heard, "metrics": dict},
+        token_texts=TokenTexts(made),
+        wholes=[SimpleNamespace(finish_reason="stop")],
+        reader=lambda _, calls: AnswerReader(calls, ("<think>", "</think>", True)),
+        thought_tokens=2,
+        usage=lambda: (
+            {"prompt_tokens": 1, "prompt_tokens_details": {}, "completion_tokens": 9}
+            | {"total_tokens": 10}
+        ),
+    )
+    formatter = ResponseFormatter(answer, ResponsesBody(input="go", top_logprobs=0), calls=True)
+    thought, message = asyncio.run(formatter.whole())["output"]
+    assert thought["content"] == [{"type": "reasoning_text", "text": "ab"}]
+    assert said(message["content"][0]) == message["content"][0]["text"] == content
+
+
 def update(text: str, spelled: str = "") -> TextUpdate:
     """A text, and its tokens, which may be spelled otherwise."""
     tokens = letters().encode(spelled or text)

@@ -67,6 +67,8 @@ def test_thinking_may_be_turned_off(thinker: RunningServer) -> None:
     unknown = asked(chat_template_kwargs={"enable_thoughts": False})
     told = thinker.refused("/v1/chat/completions", 400, **unknown)["message"]
     assert "'enable_thoughts'; it asks for enable_thinking" in told
+    error = thinker.refused("/v1/chat/completions", 400, **unknown)
+    assert error["param"] == "chat_template_kwargs"
     told = thinker.refused("/v1/completions", 400, prompt="go", chat_template_kwargs=OFF)["param"]
     assert told == "chat_template_kwargs"
 
@@ -108,6 +110,8 @@ def test_a_response_tells_its_thought_in_an_item_of_its_own(thinker: RunningServ
 def test_ollamas_clients_hear_thoughts_and_turn_them_off(thinker: RunningServer) -> None:
     asked: dict[str, Any] = {"model": NAME, "messages": GO, "stream": False}
     asked["options"] = {"num_predict": 12, "temperature": 0}
+    for think in ("none", "false", ""):
+        assert "think" in thinker.client.post("/api/chat", json={**asked, "think": think}).text
     for more in ({}, {"think": True}, {"think": "low"}):
         message = thinker.post("/api/chat", **asked, **more)["message"]
         assert (message["content"], bool(message["thinking"])) == ("", True)
@@ -118,6 +122,8 @@ def test_ollamas_clients_hear_thoughts_and_turn_them_off(thinker: RunningServer)
     assert told["thinking"]
     raw = thinker.post("/api/generate", model=NAME, prompt="go", raw=True, stream=False)
     assert "thinking" not in raw
+    body = {"model": NAME, "prompt": "go", "think": True, "raw": True}
+    assert "leave think out" in thinker.client.post("/api/generate", json=body).text
     assert "thinking" in thinker.post("/api/show", model=NAME)["capabilities"]
 
 
@@ -149,6 +155,15 @@ def test_thoughts_of_a_history_are_told_to_the_template() -> None:
     assert not isinstance(read.input, str)
     assert messages_of(read.input) == [*GO, said, {"role": "assistant", "content": "c"}]
     assert of_responses(read).thinks is False
+    thoughts = [{"type": "reasoning", "content": [{"text": each}]} for each in "xyz"]
+    call = {"type": "function_call", "call_id": "1", "name": "now", "arguments": "{}"}
+    mixed: Any = [*GO, *thoughts[:2], {"role": "assistant", "content": "a"}, thoughts[2], call]
+    read = ResponsesBody.model_validate({"input": mixed, "reasoning": {"effort": ""}})
+    assert not isinstance(read.input, str)
+    (_, told) = messages_of(read.input)
+    assert (told["content"], told["reasoning_content"]) == ("a", "x\n\ny\n\nz")
+    assert len(told["tool_calls"]) == 1
+    assert of_responses(read).thinks is None
     of_other = {"role": "assistant", "content": "a", "thinking": "b"}
     chat = OllamaChatBody.model_validate({"model": NAME, "messages": [*GO, of_other]})
     assert of_ollama_chat(chat).prompts == [[*GO, of_other]]

@@ -2,8 +2,16 @@
 
 import pytest
 
-from draftwood_serve.thoughts import AnswerReader, Delta, ThoughtDelta, read_answer
+from draftwood.text.builder import TextBuilder
+from draftwood_serve.thoughts import (
+    AnswerReader,
+    Delta,
+    ThoughtCounter,
+    ThoughtDelta,
+    read_answer,
+)
 from draftwood_serve.tool_calls import CallDelta, ContentDelta
+from letters import LETTERS, letters
 
 TAGS = ("<think>", "</think>")
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -55,6 +63,38 @@ def test_a_thought_comes_while_it_is_written() -> None:
     assert reader.is_thinking
     assert reader.feed("</think>\nYes") == [ContentDelta("Yes")]
     assert not reader.is_thinking
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize(
+    ("text", "is_open", "count"),
+    [
+        ("abc</think>de", True, 10),
+        ("<think>ab</think>c", False, 10),
+        ("abc", True, 3),
+        ("abc", False, 0),
+    ],
+)
+def test_tokens_of_a_thought_are_counted_however_they_come(
+    text: str, is_open: bool, count: int, size: int
+) -> None:
+    tokenizer = letters([*LETTERS[:27], *"<>/"])
+    tokens = tokenizer.encode(text)
+    assert len(tokens) == len(text)
+    counter = ThoughtCounter(TextBuilder(tokenizer), (*TAGS, is_open))
+    for end in range(size, len(tokens) + size, size):
+        counter.count(tokens[:end])
+    assert counter.tokens == count
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_content_begins_at_a_place_of_the_text(size: int) -> None:
+    text = " <think>a</think> \n<tool_cal no"
+    reader = AnswerReader(True, (*TAGS, False))
+    for place in range(0, len(text), size):
+        reader.feed(text[place : place + size])
+    assert reader.content_from == text.index("<tool_cal")
+    assert AnswerReader(True).content_from == 0
 
 
 def test_models_without_thoughts_say_all_they_write() -> None:

@@ -301,6 +301,7 @@ def _tokens(lm: LanguageModel, prompt: Any, wanted: TextRequest) -> list[int]:
     if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], int):
         _require_tokens(lm, prompt, wanted.prompt_field)
         return list(prompt)
+    blaming_the_request(lambda: lm.require_names(wanted.names), "chat_template_kwargs")
     return lm.encode(prompt, wanted.raw, wanted.tools, wanted.tool_choice, _names(lm, wanted))
 
 
@@ -314,7 +315,7 @@ def _names(lm: LanguageModel, wanted: TextRequest) -> Mapping[str, Any]:
     if isinstance(thinks, str) and "reasoning_effort" in asked:
         told["reasoning_effort"] = thinks
     if wanted.must_think and not told and lm.thought(()) is None:
-        raise bad_request(f"{lm.name} does not support thinking; leave think out", "think")
+        raise bad_request("this model does not support thinking; leave think out", "think")
     return {**told, **wanted.names}
 
 

@@ -125,7 +125,7 @@ def _formed(body: SamplingBody, others: dict[str, Any]) -> dict[str, Any]:
 
 def _thinks(effort: str | None) -> bool | str | None:
     """Way to think, by OpenAI's names of efforts; None leaves it to the model."""
-    return False if effort == "none" else effort
+    return False if effort == "none" else effort or None
 
 
 def constraints(body: ChatBody) -> dict[str, Any]:
@@ -205,15 +205,14 @@ def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
     Calls join the assistant's message before them, a thought the one behind it.
     """
     found: list[dict[str, Any]] = []
-    thought: dict[str, Any] = {}
+    thoughts: list[str] = []
     for item in items:
         if isinstance(item, ReasoningItem):
-            text = "".join(part.text for part in item.content or ())
-            thought = {"reasoning_content": text} if text else {}
-        elif isinstance(item, MessageItem):
+            thoughts += [text for part in item.content or () if (text := part.text)]
+            continue
+        if isinstance(item, MessageItem):
             role = "system" if item.role == "developer" else item.role
-            own = thought if role == "assistant" else {}
-            found.append({"role": role, "content": _text(item.content), **own})
+            found.append({"role": role, "content": _text(item.content)})
         elif isinstance(item, FunctionCallItem):
             call: Mapping[str, Any] = {
                 "id": item.call_id,
@@ -221,12 +220,15 @@ def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
                 "function": {"name": item.name, "arguments": item.arguments},
             }
             if not found or found[-1]["role"] != "assistant":
-                found.append({"role": "assistant", "content": None, **thought})
+                found.append({"role": "assistant", "content": None})
             found[-1].setdefault("tool_calls", []).append(call)
         elif isinstance(item, FunctionOutputItem):
             told = {"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)}
             found.append(told)
-        thought = thought if isinstance(item, ReasoningItem) else {}
+        if thoughts and found[-1]["role"] == "assistant":
+            before = [found[-1].get("reasoning_content")]
+            found[-1]["reasoning_content"] = "\n\n".join(filter(None, before + thoughts))
+        thoughts = []
     return found
 
 

@@ -169,6 +169,9 @@ def of_generate(body: OllamaGenerateBody) -> TextRequest:
         raise unsupported("template" if body.template else "context")
     if body.system and body.raw:  # in Ollama's words
         raise bad_request("raw mode does not support template, system, or context", "system")
+    if body.think and (body.raw or body.suffix):
+        told = "raw mode has no thoughts" if body.raw else "suffix goes without thoughts"
+        raise bad_request(f"{told}; leave think out", "think")
     if body.system and body.suffix:
         raise bad_request("suffix goes without system; leave one of them out", "system")
     constraints = constraints_of(_schema(body), [], format_field="format")

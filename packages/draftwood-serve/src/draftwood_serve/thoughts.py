@@ -1,7 +1,9 @@
 """Answers read as they come: a thought, what is said, and calls of tools."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwood.text.builder import TextBuilder
 from draftwood_serve.tool_calls import (
     CallDelta,
     ContentDelta,
@@ -34,14 +36,18 @@ class AnswerReader:
     Args:
         calls: whether the text may hold calls of tools.
         thought: tags of a thought; None for a model that has none.
+
+    Attributes:
+        content_from: characters of the text before its content; None as long as there is none.
     """
 
     def __init__(self, calls: bool, thought: Tags | None = None) -> None:
         self._tools = ToolReader() if calls else None
         self._opening, self._closing, is_open = thought or ("", "", False)
         self._phase = "content" if thought is None else "thought" if is_open else "before"
+        self.content_from: int | None = None if thought else 0
         self._held = ""
-        self._is_begun = False
+        self._read, self._is_begun = 0, False
 
     @property
     def says_all(self) -> bool:
@@ -66,6 +72,7 @@ class AnswerReader:
         """
         found: list[Delta] = []
         if self._phase != "content":
+            self._read += len(text)
             self._held += text
             text = self._read_thought(found, is_last)
         if self._tools is None:
@@ -102,7 +109,34 @@ class AnswerReader:
 
     def _all_content(self) -> str:
         text, self._held, self._phase = self._held, "", "content"
+        self.content_from = self._read - len(text)
         return text
+
+
+class ThoughtCounter:
+    """Counts the tokens of a thought, of texts that come by several tokens.
+
+    Args:
+        builder: of the text, with no tokens yet.
+        thought: tags of the thought.
+
+    Attributes:
+        tokens: of the thought so far, without those of its tags.
+    """
+
+    def __init__(self, builder: TextBuilder, thought: Tags) -> None:
+        self.tokens = 0
+        self._builder, self._reader = builder, AnswerReader(False, thought)
+
+    def count(self, tokens: Sequence[int]) -> None:
+        """Take all tokens of the text so far."""
+        for token in tokens[len(self._builder.tokens) :]:
+            if self._reader.says_all:
+                return
+            before = len(self._builder.text)
+            self._builder.add([token])
+            self._reader.feed(self._builder.text[before:])
+            self.tokens += self._reader.is_thinking
 
 
 def read_answer(

@@ -103,7 +103,12 @@ def schema_text(schema: JsonSchema) -> str:
         ValueError: for what is no JSON object, too deep for one, or too large.
     """
     of_class: Any = getattr(schema, "model_json_schema", None)
-    given = of_class() if callable(of_class) else schema
+    try:
+        given = of_class() if callable(of_class) else schema
+    except Exception as error:  # Pydantic's own, of fields that no JSON can have
+        told = " ".join(str(error).split())
+        name = getattr(schema, "__name__", type(schema).__name__)
+        raise ValueError(f"the class {name} has no JSON schema: {told}") from None
     if not isinstance(given, (Mapping, str)):
         raise TypeError(
             "a JSON schema is a dict, a JSON text or a class of Pydantic, got"

@@ -82,6 +82,8 @@ LISTS = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
         ({"type": "object"}, False),
         ({"allOf": [{"$ref": "#/$defs/own"}], "title": "One", "$defs": {"own": LISTS}}, True),
         ({"anyOf": [{"$ref": "#/$defs/own"}, {"type": "null"}], "$defs": {"own": LISTS}}, True),
+        ({"type": "object", "$ref": "#/$defs/own", "$defs": {"own": LISTS}}, True),
+        ({"type": "object", "anyOf": [LISTS, {"required": ["c"], "properties": {"c": {}}}]}, True),
         ({"allOf": [LISTS, {"properties": {"b": {"type": "string"}}}]}, False),
         ({**LISTS, "anyOf": [{"properties": {"b": {"type": "string"}}}]}, False),
     ],
@@ -324,5 +326,13 @@ def test_a_class_that_knows_its_schema_is_taken_for_it(compiler: Compiler) -> No
     assert params.json_schema is Place
     assert fits(grammar, '{"a": 1}')
     assert not fits(grammar, '{"a": "x"}')
+
+    class Odd:
+        @classmethod
+        def model_json_schema(cls) -> dict[str, Any]:
+            raise AttributeError("no\nfields")
+
+    with pytest.raises(ValueError, match=r"^the class Odd has no JSON schema: no fields$"):
+        compiler.json_schema(Odd)
     with pytest.raises(TypeError, match="a class of Pydantic, got type"):
         draftwood.SamplingParams(json_schema=int)  # type: ignore[arg-type]

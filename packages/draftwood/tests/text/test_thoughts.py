@@ -9,6 +9,7 @@ from draftwood.grammar import Tool, ToolChoice
 from draftwood.models.native import NativeModel
 from draftwood.testing import tiny_llama
 from draftwood.text.language_model import LanguageModel
+from draftwood.tokenizer.chat_template import _open_names
 from small_models import bytes_and_pairs
 
 ASKED = "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
@@ -91,5 +92,8 @@ def test_names_that_a_template_asks_for_are_given_to_it() -> None:
     for name in ("enable_thnking", "messages", "tokenize", "chat_template", "bos_token", "own"):
         with pytest.raises(ValueError, match=f"not ask for '{name}'; it asks for effort, enable_"):
             lm.encode("x", names={name: False})
+    parsed = _open_names.cache_info().misses
+    assert lm.template_names == {"effort", "enable_thinking"}
+    assert _open_names.cache_info().misses == parsed
     with pytest.raises(ValueError, match="'effort'; it asks for none"):
         thinking("<think>").encode("x", names={"effort": 1})

@@ -32,12 +32,12 @@ def named_peers(order: "Order", bench: Workbench, info: RunInfo) -> list[System]
         raise ValueError(
             "peers read the weights from a folder; name the model instead of giving it as an object"
         )
-    own = WeightsFolder(bench.folder)
-    model = order.models.model  # the others read floats
-    floats = WeightsFolder.of_floats(model, torch.bfloat16) if own.is_of_blocks else own
+    own, model = WeightsFolder(bench.folder), order.models.model
     device, dtype = bench.plain.model.device.type, bench.dtype.partition("+")[0]
     if dtype not in FLOATS:
         dtype = "bfloat16"  # notes tell of it
+    # the others read floats
+    floats = WeightsFolder.of_floats(model, getattr(torch, dtype)) if own.is_of_blocks else own
     target = Target(model, floats.path, own.digest, info.threads, device, dtype)
     return systems(order.peers, target)
 

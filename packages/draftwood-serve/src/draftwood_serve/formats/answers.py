@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftwood.text.builder import TextBuilder
 from draftwood_serve.errors import ApiError, as_json, broken
 from draftwood_serve.formats.steps import StepTeller
 from draftwood_serve.jobs import TextJob
@@ -14,7 +15,7 @@ from draftwood_serve.metrics import block
 from draftwood_serve.schemas.common import StreamOptions
 from draftwood_serve.service import ClientLeftError, OpenRequest
 from draftwood_serve.texts import TextUpdate, ToldToken, TracedStep
-from draftwood_serve.thoughts import AnswerReader
+from draftwood_serve.thoughts import AnswerReader, ThoughtCounter
 from draftwood_serve.token_texts import TokenTexts
 
 LEAST_LOGPROB = -9999.0  # for minus infinity, which JSON cannot hold
@@ -31,7 +32,6 @@ class WholeText:
     told: list[ToldToken] = field(default_factory=list)
     steps: list[TracedStep] = field(default_factory=list)
     tokens: int = 0
-    thought_tokens: int = 0
     finish_reason: str | None = None
 
     def add(self, update: TextUpdate) -> None:
@@ -62,13 +62,16 @@ class AnswerTo:
     created: int = field(default_factory=lambda: int(time.time()))
     wholes: list[WholeText] = field(default_factory=list)
     _tellers: dict[int, StepTeller] = field(default_factory=dict)  # of texts in chunks
-    _thinking: dict[int, AnswerReader] = field(default_factory=dict)  # texts that may have thoughts
+    _thoughts: dict[int, ThoughtCounter] = field(default_factory=dict)  # of texts that may have any
 
     def __post_init__(self) -> None:
         self.name = f"{self.name}-{secrets.token_hex(12)}"
         choices = self.job.choices
         self.wholes = [WholeText() for _ in choices]
-        self._thinking = {n: self.reader(n) for n, each in enumerate(choices) if each.thought}
+        for number, each in enumerate(choices):
+            if each.thought is not None:
+                builder = TextBuilder(each.builder.tokenizer, behind=each.builder.behind)
+                self._thoughts[number] = ThoughtCounter(builder, each.thought)
 
     @property
     def job(self) -> TextJob:
@@ -78,12 +81,10 @@ class AnswerTo:
         """Wait for updates since the last call; empty at the end."""
         found = await self.request.updates()
         for each in found:
-            whole = self.wholes[each.choice]
-            whole.add(each)
-            thinking = self._thinking.get(each.choice)
-            if thinking is not None:
-                thinking.feed(each.text)
-                whole.thought_tokens = each.tokens if thinking.is_thinking else whole.thought_tokens
+            self.wholes[each.choice].add(each)
+            if each.choice in self._thoughts:
+                tokens = self.job.choices[each.choice].builder.tokens
+                self._thoughts[each.choice].count(tokens[: each.tokens])
         return found
 
     def reader(self, choice: int, calls: bool = False) -> AnswerReader:
@@ -102,12 +103,12 @@ class AnswerTo:
     @property
     def thought_tokens(self) -> int:
         """Tokens of thoughts, among those written."""
-        return sum(each.thought_tokens for each in self.wholes)
+        return sum(each.tokens for each in self._thoughts.values())
 
     def usage(self) -> dict[str, Any]:
         written = sum(each.tokens for each in self.wholes)
         details: dict[str, int] = {}
-        if self._thinking:
+        if self._thoughts:
             details["reasoning_tokens"] = self.thought_tokens
         if self.job.predicted is not None:
             given, followed = self.job.predicted

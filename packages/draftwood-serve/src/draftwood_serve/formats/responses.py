@@ -126,6 +126,9 @@ class ResponseFormatter:
         """Take an update; the events that tell it."""
         read = self._reader.feed(update.text, is_last=update.finish_reason is not None)
         self._untold += update.told
+        begin = self._reader.content_from
+        if begin is not None:  # tokens of a thought are told by no message
+            self._untold = [each for each in self._untold if each.start >= begin]
         told = ""
         for each in read:
             if isinstance(each, CallDelta):
@@ -134,7 +137,7 @@ class ResponseFormatter:
                 told += self._thought(each.text)
             else:
                 told += self._content(each.text)
-        if self._items and not self._items[-1].is_message:
+        if self._items and self._items[-1].call is not None:
             self._untold.clear()
         if update.finish_reason is not None and not self._items:
             told += self._open(ResponseItem(0))
@@ -260,6 +263,7 @@ class ResponseFormatter:
             "output": self._output(status),
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": None,
+            "reasoning": {"effort": body.reasoning and body.reasoning.effort, "summary": None},
             "store": False,
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "text": {

@@ -134,7 +134,7 @@ class OllamaBody(OllamaModelBody):
     stream: bool | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None
     options: OllamaOptions = Field(default_factory=OllamaOptions)
-    think: bool | str | None = None
+    think: bool | Literal["low", "medium", "high"] | None = None
     images: list[Any] | None = None
 
 

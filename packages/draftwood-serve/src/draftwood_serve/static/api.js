@@ -31,7 +31,7 @@ export const read = async (path) => (await send(path)).json();
 
 const PARTS = { target: "model", draft: "drafting", verify: "verifying", rest: "the rest" };
 
-/** Where the time of a step went, and whether drafts paid: in a few words, and in all. */
+/** Where a step's time went, and whether drafts paid: in brief, and in all. */
 export function costsOf({ step_ms: parts, drafts }) {
   if (!parts) return null;
   const told = Object.keys(PARTS).filter((name) => name in parts)
@@ -41,7 +41,7 @@ export function costsOf({ step_ms: parts, drafts }) {
   return [brief, `A pass took: ${told.join(", ")}. ${verdict}`];
 }
 
-/** The whole answer at once: nothing beside the model runs while it is written. */
+/** The whole answer at once: nothing runs beside the model. */
 export async function whole(body, signal) {
   const told = await (await send("v1/chat/completions", question(body, signal))).json();
   const choice = told.choices[0];

@@ -92,8 +92,9 @@ function go(number) {
 
 /** The conversation as the model reads it. */
 const said = () => [
-  ...state.turns.flatMap(({ question, answer }) => [
-    { role: "user", content: question }, { role: "assistant", content: answer },
+  ...state.turns.flatMap(({ question, answer, thought }) => [
+    { role: "user", content: question },
+    { role: "assistant", content: answer, reasoning_content: thought },
   ]),
   { role: "user", content: state.coming.question },
 ];
@@ -167,7 +168,7 @@ function takeBack(from, number) {
   $("prompt").focus();
 }
 
-/** Ask; what goes wrong is said, and a missing key is asked for once more. */
+/** Ask; faults are said, and a missing key is asked for again. */
 async function attempt(turn, run) {
   const controller = new AbortController();
   state.coming = turn;
@@ -176,15 +177,15 @@ async function attempt(turn, run) {
   try {
     await run(controller.signal);
   } catch (error) {
-    turn.answer = "";
+    turn.answer = turn.thought = "";
     if (!$("prompt").value) put(turn.question);
     if (state.waiting.length) takeBack(0, state.waiting.length);
     if (error.status === 401) askForKey();
     else complain(error instanceof Refused ? error.message : "The server cannot be reached.");
   }
   state.coming = null;
-  // without an answer roles would not take turns
-  if (turn.answer) state.turns.push(turn);
+  // else roles would not take turns
+  if (turn.answer || turn.thought) state.turns.push(turn);
   keep(state.turns);
   busy(null);
   const [next] = state.waiting.splice(0, 1);
@@ -192,7 +193,7 @@ async function attempt(turn, run) {
   if (next) chat(next);
 }
 
-/** The card of a question and its answer, with an empty record. */
+/** The card of a question and its answer. */
 function cardOf(question) {
   const card = $("turn").content.cloneNode(true).firstElementChild;
   const record = new Record(card.querySelector(".answer"));
@@ -213,12 +214,13 @@ const servedModel = (name) => state.facts?.models.find((each) => each.name === n
 
 function chat(question) {
   const { card, record, measures, weigh } = cardOf(question);
-  const turn = { question, answer: "", measures: "", costs: null, steps: record.steps };
+  const turn = { question, answer: "", thought: "", measures: "", costs: null, steps: record.steps };
   return attempt(turn, async (signal) => {
     let seed;
     const take = (chunk) => {
       const choice = chunk.choices[0];
       turn.answer += choice?.delta.content ?? "";
+      turn.thought += choice?.delta.reasoning_content ?? "";
       seed = chunk.metrics?.seed ?? seed;
       if (chunk.metrics) weigh(turn.costs = costsOf(chunk.metrics));
       if (!choice?.step) return;
@@ -240,7 +242,7 @@ function chat(question) {
       addEventListener(by, leave, { passive: true, signal: over.signal });
     }
     state.live = true;
-    const chosen = $("model").value;  // whose facts may be on their way
+    const chosen = $("model").value;
     if (!servedModel(chosen)?.loaded) measures.textContent = "The model is being loaded …";
     let stopped = "";
     try {
@@ -466,7 +468,7 @@ $("clear").addEventListener("click", () => {
   $("prompt").focus();
 });
 addEventListener("pagehide", () => {
-  if (!state.coming?.answer) return;
+  if (!state.coming?.answer && !state.coming?.thought) return;
   state.turns.push({ ...state.coming });  // its request ends with the page
   keep(state.turns);
 });

@@ -1,8 +1,8 @@
-// The conversation, kept in this browser alone until it is cleared. The API key is not part of it.
+// The conversation, kept in this browser until it is cleared, without the API key.
 
 const PLACE = "draftwood.conversation";
 
-/** Turns of the last visit; none where this browser keeps nothing or something else. */
+/** Turns of the last visit, if any were kept. */
 export function kept() {
   try {
     const turns = JSON.parse(localStorage.getItem(PLACE));
@@ -12,9 +12,9 @@ export function kept() {
   }
 }
 
-/** Keep turns: with their trees, or where there is no room for these, their words. */
+/** Keep turns with their trees, or without where these find no room. */
 export function keep(turns) {
-  const words = () => turns.map(({ question, answer, measures }) => ({ question, answer, measures }));
+  const words = () => turns.map(({ question, answer, thought, measures }) => ({ question, answer, thought, measures }));
   for (const of of [() => turns, words]) {
     try {
       localStorage.setItem(PLACE, JSON.stringify(of()));
@@ -26,5 +26,5 @@ export function keep(turns) {
 export function forget() {
   try {
     localStorage.removeItem(PLACE);
-  } catch { /* not allowed: nothing was kept */ }
+  } catch { /* nothing was kept */ }
 }

@@ -42,15 +42,19 @@ ANNOTATIONS = (
 """Keywords that ask nothing of the value."""
 
 
-def meet(schemas: Sequence[Mapping[str, Any]]) -> bool:
-    """True if a value may have to fit several of a document's schemas."""
-    return any(_joins(schema) for schema in schemas)
+def meet(schemas: Sequence[Mapping[str, Any]], besides: tuple[str, ...] = ()) -> bool:
+    """True if a value may have to fit several of a document's schemas.
+
+    Args:
+        besides: keywords that do not count.
+    """
+    return any(_joins(schema, besides) for schema in schemas)
 
 
-def _joins(schema: Mapping[str, Any]) -> bool:
+def _joins(schema: Mapping[str, Any], besides: tuple[str, ...]) -> bool:
     if not any(key in schema for key in COMBINING):
         return "properties" in schema and "patternProperties" in schema
-    asking = [key for key in schema if key not in ANNOTATIONS]
+    asking = [key for key in schema if key not in (*ANNOTATIONS, *besides)]
     every = schema.get("allOf")
     return len(asking) > 1 or (isinstance(every, list) and len(every) > 1)
 

@@ -49,7 +49,8 @@ def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) ->
     too_many = steps_are_too_many(schemas)
     if too_many and lenient:
         without = (*without, "multipleOf")
-    found = _Mending(lenient, frozenset(without), meet(schemas)).of(schema)
+    stays_open = meet(schemas, besides=("type", "nullable"))
+    found = _Mending(lenient, frozenset(without), meet(schemas), stays_open).of(schema)
     if too_many and not lenient:
         raise ValueError(
             "the JSON schema cannot be followed: its values of multipleOf have too large a common"
@@ -104,11 +105,13 @@ class _Mending:
     Attributes:
         lenient, without: as in ``mended``.
         meets: a value may have to fit several of the schemas.
+        stays_open: an object may have to.
     """
 
     lenient: bool
     without: frozenset[str]
     meets: bool
+    stays_open: bool
 
     def of(self, schema: Any) -> Any:
         if isinstance(schema, list | tuple):
@@ -120,7 +123,7 @@ class _Mending:
             for key, value in schema.items()
             if key not in self.without and not (key == "uniqueItems" and value is False)
         }
-        if not self.meets:
+        if not self.stays_open:
             found = _closed(found)
         if self.lenient and "properties" in found:
             found = {key: value for key, value in found.items() if key not in COUNTS}

@@ -232,12 +232,12 @@ def packed_from(folders: Collection[Path]) -> list[Path]:
 
 
 def _same(kept: Path) -> tuple[object, ...]:
-    """The files that blocks come from or else the folder of floats, how they are multiplied, and
-    their adapter.
+    """The files of a GGUF model or else the folder of floats, how they are multiplied, and their
+    adapter.
     """
     told = _made_from(kept)
     source = [*told.get("files", ())] if "blocks" in told else told.get("folder")
-    return source, told.get("products"), told.get("adapter")
+    return told.get("parts", source), told.get("products"), told.get("adapter")
 
 
 def _made_from(kept: Path) -> dict[str, Any]:

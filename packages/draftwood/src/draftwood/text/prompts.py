@@ -13,7 +13,7 @@ import numpy as np
 from draftwood.arrays import Float
 from draftwood.models.model import Model
 from draftwood.models.verified import PredictedText
-from draftwood.tokenizer.chat_template import FAILURES, names_in
+from draftwood.tokenizer.chat_template import FAILURES, chosen, names_in
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import require_whole
 
@@ -211,13 +211,12 @@ def encode_chat(
     """
     from draftwood.grammar import tools as grammar
 
-    if names:
-        _require_names(tokenizer, names)
+    require_names(tokenizer, names)
     choice = choice or grammar.ToolChoice("auto" if tools else "none")
     plain = plain_messages(messages)
-    if grammar.template_tells_tools(tokenizer.chat_template):
+    told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
+    if grammar.template_tells_tools(chosen(tokenizer.chat_template, told is not None)):
         plain = [grammar.with_read_arguments(message) for message in plain]
-        told = [tool.as_json() for tool in tools if choice.mode != "none"] or None
         text = _in_template(tokenizer, plain, names, told)
     else:
         text = _with_note(tokenizer, plain, tools, choice, names)
@@ -225,8 +224,9 @@ def encode_chat(
     return encode_text(tokenizer, text, add_special_tokens=False)
 
 
-def _require_names(tokenizer: AnyTokenizer, names: Mapping[str, Any]) -> None:
-    known = names_in(tokenizer.chat_template)
+def require_names(tokenizer: AnyTokenizer, names: Mapping[str, Any]) -> None:
+    """Raise ValueError for a name that the chat template does not ask for."""
+    known = names_in(tokenizer.chat_template) if names else frozenset[str]()
     if unknown := sorted({*names} - known):
         asked = f"it asks for {', '.join(sorted(known))}" if known else "it asks for none"
         raise ValueError(f"the model's chat template does not ask for {unknown[0]!r:.80}; {asked}")
@@ -321,8 +321,12 @@ class ChatTemplate:
 
     tokenizer: AnyTokenizer
 
+    def require_names(self, names: Mapping[str, Any]) -> None:
+        """Raise ValueError for a name that the template does not ask for."""
+        require_names(self.tokenizer, names)
+
     @property
-    def template_names(self) -> set[str]:
+    def template_names(self) -> frozenset[str]:
         """Names that the template may ask for, such as ``enable_thinking``."""
         return names_in(self.tokenizer.chat_template)
 

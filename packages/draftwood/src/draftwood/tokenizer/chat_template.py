@@ -6,7 +6,6 @@ Jinja is imported with the first chat.
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -20,8 +19,17 @@ if TYPE_CHECKING:
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which a message may tell its reasoning; templates read the first or the second."""
 
-TOLD = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
-"""Names that every template is told, beside those of special tokens."""
+DEFAULT, TOOL_USE = "default", "tool_use"
+"""Names of a model's usual template, and of the one for chats with tools."""
+
+TOLD = frozenset(
+    {
+        *("messages", "conversation", "tools", "documents", "add_generation_prompt"),
+        *("chat_template", "tokenize", "return_dict", "continue_final_message"),
+        *("padding", "truncation", "max_length", "return_tensors", "tokenizer_kwargs"),
+    }
+)
+"""Names that every template is told, or that say how; beside them are those of special tokens."""
 
 FAILURES = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
@@ -53,22 +61,35 @@ def render(
     return _compiled(template).render(messages=told, tools=plain(tools), **data)
 
 
-def names_in(template: object) -> set[str]:
+def chosen(template: Any, has_tools: bool) -> Any:
+    """The template that writes a chat; of several by name the one for tools where there are any,
+    else the usual one, and None without it.
+    """
+    if not isinstance(template, Mapping):
+        return template
+    return template.get(TOOL_USE if has_tools and TOOL_USE in template else DEFAULT)
+
+
+def names_in(template: object) -> frozenset[str]:
     """Names that a template leaves to who writes a chat, such as ``enable_thinking``.
 
     Args:
         template: in Jinja, or several by name; none in one that cannot be read.
     """
+    several = template.values() if isinstance(template, Mapping) else (template,)
+    return frozenset[str]().union(*(_open_names(each) for each in several if isinstance(each, str)))
+
+
+@lru_cache(maxsize=64)
+def _open_names(template: str) -> frozenset[str]:
     from jinja2 import TemplateError, meta
 
-    several = template.values() if isinstance(template, Mapping) else (template,)
-    asked = set[str]()
-    for each in several:
-        if isinstance(each, str):
-            with suppress(TemplateError, *FAILURES):
-                parsed = _environment().parse(each)
-                asked |= meta.find_undeclared_variables(parsed) - {*_environment().globals}
-    return {name for name in asked - TOLD if not name.endswith("_token")}
+    try:
+        asked = meta.find_undeclared_variables(_environment().parse(template))
+    except (TemplateError, *FAILURES):
+        return frozenset()
+    free = asked - {*_environment().globals} - TOLD
+    return frozenset(name for name in free if not name.endswith("_token"))
 
 
 def plain(value: Any) -> Any:
@@ -103,7 +124,7 @@ def _plain_object(value: Any) -> Any:
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as plain data, with its reasoning under the names that templates read."""
     told = {key: value for key, value in plain(message).items() if value is not None}
-    reasoning = next((told[name] for name in REASONING if name in told), None)
+    reasoning = next((told[name] for name in REASONING if told.get(name)), None)
     if reasoning is None:
         return told
     return {"thinking": reasoning, **told, "reasoning_content": reasoning}
