@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from in_browser import PHONE, Axe, Browser, Open, Page, Route, browser, expect, visits
-from local_server import RunningServer, running, save_tiny, wait_for
+from letters import LETTERS, letters
+from local_server import TEMPLATE, RunningServer, running, save_tiny, wait_for
 from streamed import EVIL, streamed
 
 __all__ = ["browser"]
@@ -243,6 +244,20 @@ def test_a_reload_keeps_the_conversation_until_it_is_cleared(visit: Open) -> Non
     page.evaluate("localStorage.setItem('draftwood.conversation', '[{\"steps\": 3}]')")
     page.reload()  # kept by something else
     expect(page.locator(".race .verdict")).to_contain_text("Same text")
+
+
+def test_a_turn_that_only_thought_is_part_of_the_conversation(visit: Open, tmp_path: Path) -> None:
+    tokenizer = letters([*LETTERS[:27], "_", ".", *"<>", *(f"{a}{a}" for a in LETTERS[1:26])])
+    saved = save_tiny(tmp_path / "thinker", tokenizer=tokenizer, template=TEMPLATE + "<think>")
+    with running(saved) as thinker:
+        page = visit(thinker.address)
+        ask(page, "ab", tokens=8)
+        expect(page.locator(".turn .measures")).to_contain_text("seed")
+        with page.expect_request(COMPLETIONS) as heard:
+            ask(page, "cd", tokens=8)
+    first, answer, second = heard.value.post_data_json["messages"]
+    assert (first["content"], answer["content"], second["content"]) == ("ab", "", "cd")
+    assert answer["reasoning_content"]
 
 
 def test_messages_wait_for_the_answer_and_can_be_taken_back(visit: Open, endless: str) -> None:
