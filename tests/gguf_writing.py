@@ -28,7 +28,7 @@ def write_gguf(
     kind: gguf.GGMLQuantizationType | Kind | None = None,
     split: int = 0,
     encode: Callable[[np.ndarray], np.ndarray] | None = None,
-    pre: str | None = None,
+    pre: str | None = "gpt-2",
     merges: Sequence[str] = (),
     pieces: Sequence[str] = (),
     tokenizer: Mapping[str, int] | None = None,
@@ -42,7 +42,7 @@ def write_gguf(
         kind: how matrices are stored, all or by name; None for float32.
         split: most tensors in one file; 0 for one file.
         encode: makes a matrix's blocks, for types that the ``gguf`` package does not write.
-        pre: how the tokenizer splits text first.
+        pre: how the tokenizer splits text first; None does not say it.
         merges: more of the tokenizer's; each makes a token.
         pieces: tokens of SentencePiece's kind in place of byte-level ones.
         tokenizer: ids of more special tokens, by their keys.

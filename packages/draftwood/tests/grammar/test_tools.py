@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from small_models import bytes_and_pairs
 from tokenizers import AddedToken
 
 from draftwood.grammar import Compiler, Grammar, Tool, ToolChoice, with_tools
@@ -13,6 +12,7 @@ from draftwood.grammar.tools import tools_note, with_read_arguments
 from draftwood.text.prompts import encode_chat
 from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
 from draftwood_serve.tool_requests import read_tools
+from small_models import bytes_and_pairs
 
 TOKENIZER = bytes_and_pairs()
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -419,6 +419,23 @@ def test_templates_that_know_tools_are_given_them() -> None:
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
     assert text(tools=tools).startswith("system:# Tools")
     assert "None" not in text()
+
+
+@pytest.mark.parametrize("other", ["default", "rag"])
+def test_the_template_for_tools_is_asked_where_there_are_any(other: str) -> None:
+    """Of several by name; the usual one is asked elsewhere."""
+    tokenizer: Any = bytes_and_pairs()
+    shown = "{% if tools %}" + SHOWN + "{% endif %}" + SAID
+    tokenizer.chat_template = {other: f"{other} {SAID}", "tool_use": shown}
+    tools, _ = read_tools(TOOLS)
+    question = [{"role": "user", "content": "Rome?"}]
+    assert tokenizer.decode(encode_chat(tokenizer, question, tools)) == f"{SHOWN}user: Rome?\n"
+    tokenizer.chat_template = {"tool_use": f"other {SAID}", "default": shown}
+    told = tokenizer.decode(encode_chat(tokenizer, question, tools))
+    assert told.startswith("system: # Tools")  # without tools of its own it is the usual one
+    if other == "default":
+        tokenizer.chat_template = {"default": f"plain {SAID}", "tool_use": shown}
+        assert tokenizer.decode(encode_chat(tokenizer, question)) == "plain user: Rome?\n"
 
 
 OTHER_FORMS = (

@@ -33,7 +33,7 @@ DTYPES = (None, None, "float32", "bfloat16")
 PROMPT, COUNT = "a tat ta", 6
 CURES = (
     *(install_command("draftwood-torch"), "its weights are damaged", "shorten the prompt"),
-    "it was made for another model",
+    *("it was made for another model", "a raw prompt needs none"),
 )
 
 

@@ -158,8 +158,8 @@ def test_a_second_load_reads_the_description_alone(
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "stablelm"])
 def test_the_tokenizer_is_the_one_that_its_class_builds(tmp_path: Path, architecture: str) -> None:
-    path = tmp_path / "m.gguf"
-    write_gguf(path, build(architecture, **WIDE), architecture, merges=["l l"], pre="qwen2")
+    path, model = tmp_path / "m.gguf", build(architecture, **WIDE, vocab_size=len(TOKENS) + 1)
+    write_gguf(path, model, architecture, merges=["l l"], pre="qwen2")
     folder = blocks_folder(path)
     ours, usual = open_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     text = " a tall\n\n  tt</s> 12345 l ö"
@@ -169,6 +169,18 @@ def test_the_tokenizer_is_the_one_that_its_class_builds(tmp_path: Path, architec
     assert ours.special_tokens_map.items() <= usual.special_tokens_map.items()
     chat = [{"role": "user", "content": text}]
     assert ours.apply_chat_template(chat) == usual.apply_chat_template(chat)
+
+
+@pytest.mark.parametrize("dtype", [None, "int4", "bfloat16"])
+def test_a_split_that_is_not_known_is_told_at_every_load(tmp_path: Path, dtype: str | None) -> None:
+    path = tmp_path / "m.gguf"
+    for pre in ("of-tomorrow", None):
+        write_gguf(path, build("llama", **WIDE), pre=pre)
+        for _ in range(3):
+            with pytest.warns(UserWarning, match="way to split text.* may read other tokens"):
+                load_model(str(path), dtype, "cpu")
+    write_gguf(path, build("llama", **WIDE), pre="qwen2")
+    load_model(str(path), dtype, "cpu")  # control: without a warning
 
 
 def test_a_file_may_lie_in_parts(tmp_path: Path) -> None:

@@ -443,6 +443,86 @@ def test_settings_that_change_the_numbers_are_refused_by_name(
     assert found[1] == f"{again}name the original model by its Hugging Face id"
 
 
+def of_kind(path: Path, kind: str | None, weights: int = 1) -> Path:
+    """A file that says what it is, with so many tensors."""
+    writer = gguf.GGUFWriter(path, "llama")
+    if kind is not None:
+        writer.add_type(kind)
+    for number in range(weights):
+        writer.add_tensor(f"x.{number}", np.zeros((4, 4), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "told"),
+    [
+        ("adapter", 1, r"no model but an adapter\); .* --adapter a folder that save_pretrained"),
+        ("mmproj", 1, r"that reads pictures\); name the file of its language model"),
+        ("imatrix", 1, r"of the type 'imatrix'\); name the original model by its Hugging Face id"),
+        ("model", 0, r"a tokenizer and no weights\); name the whole file"),
+        (None, 0, r"a tokenizer and no weights\); name the whole file"),
+    ],
+)
+def test_sound_files_that_hold_no_model_are_told_by_what_they_hold(
+    tmp_path: Path, kind: str | None, weights: int, told: str
+) -> None:
+    path = of_kind(tmp_path / "other.gguf", kind, weights)
+    for dtype in (None, "bfloat16"):
+        with pytest.raises(ValueError, match=f"it holds .*{told}") as caught:
+            load_model(str(path), dtype, "cpu")
+        assert "fetch" not in str(caught.value)
+
+
+def test_gemma_2_has_a_window_that_early_files_do_not_tell(tmp_path: Path) -> None:
+    model = build("gemma2", sliding_window=4096, query_pre_attn_scalar=8)
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model, "gemma2")
+    assert_same_model(path, model)
+
+
+def test_a_token_that_is_no_text_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gguf_writing.TOKENS", [*TOKENS[:-1], b"\xff\xfe"])
+    (path,) = write_gguf(tmp_path / "tiny.gguf", build("llama"))
+    with pytest.raises(ValueError, match=r"\(a text at byte \d+ is not UTF-8\)"):
+        load_model(str(path), None, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_more_tokens_than_rows_are_refused_where_texts_have_them(
+    tmp_path: Path, dtype: str | None
+) -> None:
+    (path,) = write_gguf(tmp_path / "tiny.gguf", build("llama"), merges=["a b"])
+    rows = len(TOKENS)
+    told = (
+        rf"\(its tokenizer has {rows + 1} tokens and its embedding {rows} rows, .*\); name the ori"
+    )
+    with pytest.raises(ValueError, match=told):
+        load_model(str(path), dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_tokens_without_a_row_that_no_text_has_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str | None
+) -> None:
+    """llama.cpp's converter leaves them out too."""
+    end, types = len(TOKENS), gguf.GGUFWriter.add_token_types
+
+    def with_control(writer: gguf.GGUFWriter, given: list[int]) -> None:
+        types(writer, [*given[:-1], 3])
+
+    monkeypatch.setattr(gguf.GGUFWriter, "add_token_types", with_control)
+    model, more = build("llama"), {"eot_token_id": end, "padding_token_id": end}
+    monkeypatch.setattr("gguf_writing.TOKENS", [*TOKENS, "<pad>"])
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model, tokenizer=more)
+    found = load_model(str(path), dtype, "cpu")
+    assert len(found.tokenizer) == end
+    assert max(found.tokenizer("a<pad>")["input_ids"]) < end
+    assert found.model.end_tokens == frozenset({1})
+
+
 def test_granite_without_positions_is_refused(tmp_path: Path) -> None:
     settings = {"attention.scale": 0.25, "rope.scaling.finetuned": False}
     (path,) = write_gguf(tmp_path / "tiny.gguf", build("granite"), "granite", settings)
@@ -467,6 +547,10 @@ def test_settings_that_change_nothing_are_no_reason(tmp_path: Path) -> None:
         "expert_used_count": 0,
         "logit_scale": 1.0,
         "attention.causal": True,
+        "attention.group_norm_epsilon": 0.0,
+        "attention.shared_kv_layers": 0,
+        "attention.temperature_scale": 0.0,
+        "leading_dense_block_count": 0,
     }
     (path,) = write_gguf(
         tmp_path / "neutral.gguf", model, "llama", neutral | {"tensor_data_layout": "Meta AI"}

@@ -10,7 +10,7 @@ import gguf
 import pytest
 from small_tokenizers import SPECIAL, byte_level, hard_texts, learned_pieces
 from test_tokenizer import differences, opened
-from tokenizers import AddedToken, pre_tokenizers
+from tokenizers import AddedToken, normalizers, pre_tokenizers
 from transformers import TokenizersBackend
 from transformers.models.auto import tokenization_auto
 
@@ -18,9 +18,10 @@ from draftwood.text.infill import InfillTokens
 from draftwood.tokenizer import Tokenizer, open_tokenizer, tokenizer_of_gguf
 from draftwood.tokenizer.gguf import KEEPING, LIKE_LLAMA_3, TOKENS_FIRST, implied_merges
 from draftwood.tokenizer.gguf_splits import AS_GPT2, SINGLE_DIGITS, SPLITS
+from draftwood.tokenizer.gguf_vocabulary import read_vocabulary
 from draftwood.tokenizer.pieces import BLANK
 
-NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
+NORMAL, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 3, 4, 5, 6
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
 CLASSES = {"gemma3": "gemma3_text"}
 """Model types of Transformers, where llama.cpp has another name."""
@@ -49,7 +50,7 @@ def write(
     for key, value in told.items():
         add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
         add = writer.add_string if isinstance(value, str) else add
-        add(f"tokenizer.{'' if key == 'chat_template' else 'ggml.'}{key}", value)
+        add(f"tokenizer.{'' if key.startswith('chat_template') else 'ggml.'}{key}", value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -61,8 +62,9 @@ def in_transformers(path: Path, architecture: str) -> Any:
     """The tokenizer as the classes of Transformers make it.
 
     What they leave out of a file is added as llama.cpp has it: digits that are cut, words that are
-    tokens whatever merges say, blanks before what follows a special token, and control tokens of
-    Phi 3 that take the blanks behind them.
+    tokens whatever merges say, blanks before texts that begin with one and before what follows a
+    special token, a token for what has neither a token nor bytes, and control tokens of Phi 3 that
+    take the blanks behind them.
     """
     kind = tokenization_auto.TOKENIZER_MAPPING_NAMES.get(CLASSES.get(architecture, architecture))
     made: Any = tokenization_auto.tokenizer_class_from_name(kind) if kind else TokenizersBackend
@@ -78,9 +80,12 @@ def in_transformers(path: Path, architecture: str) -> Any:
     if pre is not None and pre.contents() in (*LIKE_LLAMA_3, *TOKENS_FIRST):
         found.backend_tokenizer.model.ignore_merges = True
     if getattr(found.backend_tokenizer.pre_tokenizer, "prepend_scheme", None) == "first":
-        found.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
-            BLANK, prepend_scheme="always", split=False
+        found.backend_tokenizer.pre_tokenizer = None
+        found.backend_tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend(BLANK), normalizers.Replace(" ", BLANK)]
         )
+    if BLANK in str(found.backend_tokenizer.normalizer):
+        found.backend_tokenizer.model.unk_token = "<unk>"
     if architecture == "phi3":
         control = [
             AddedToken(each.content, normalized=False, special=True, rstrip=True)
@@ -136,14 +141,14 @@ def same(path: Path, architecture: str) -> Tokenizer:
 )
 def test_tokens_of_a_gap_are_read_by_their_keys(tmp_path: Path, keys: tuple[str, ...]) -> None:
     told = {f"{key}_token_id": number for number, key in enumerate(keys, start=1)}
-    path = byte_level_file(tmp_path / "m.gguf", "llama", **told)
-    found = tokenizer_of_gguf(path, "llama")
+    path = byte_level_file(tmp_path / "m.gguf", "gpt2", **told)
+    found = tokenizer_of_gguf(path, "gpt2")
     marks = InfillTokens.of(found)
     assert marks is not None
     assert (marks.prefix, marks.suffix, marks.middle) == (1, 2, 3)
     found.save(tmp_path / "kept")
     assert InfillTokens.of(open_tokenizer(tmp_path / "kept")) == marks
-    assert InfillTokens.of(tokenizer_of_gguf(byte_level_file(path, "llama"), "llama")) is None
+    assert InfillTokens.of(tokenizer_of_gguf(byte_level_file(path, "gpt2"), "gpt2")) is None
 
 
 KIN = {
@@ -154,7 +159,7 @@ KIN = {
 NAMES = [name for names in SPLITS.values() for name in names if name not in KIN]
 
 
-@pytest.mark.parametrize("pre", [*AS_GPT2, *SINGLE_DIGITS, *NAMES])
+@pytest.mark.parametrize("pre", [None, *AS_GPT2, *SINGLE_DIGITS, *NAMES])
 def test_byte_level_files_split_by_their_name(tmp_path: Path, pre: str | None) -> None:
     told: dict[str, Any] = {} if pre is None else {"pre": pre, "add_bos_token": False}
     path = byte_level_file(
@@ -219,14 +224,41 @@ def test_digits_stand_alone_where_llama_cpp_splits_them(tmp_path: Path, pre: str
     assert split == ["in", "Ġ", "2", "0", "4", "8"]
 
 
-def test_a_name_that_is_not_known_is_told_and_splits_as_gpt2(tmp_path: Path) -> None:
-    told = {"bos_token_id": 1, "eos_token_id": 2}
-    path = byte_level_file(tmp_path / "m.gguf", "llama", pre="of-tomorrow", **told)
-    with pytest.warns(UserWarning, match="'of-tomorrow', is not known: .* other tokens") as warned:
-        found = tokenizer_of_gguf(path, "llama")
-    assert [str(each.message).count("\n") for each in warned] == [0]
+UNKNOWN_SPLITS: dict[str, tuple[dict[str, str], str]] = {
+    "of a later version": (
+        {"pre": "of-tomorrow"},
+        "way to split text, 'of-tomorrow', is not known",
+    ),
+    "without a name": ({}, r"does not name its way to split text \(tokenizer.ggml.pre\)"),
+}
+
+
+@pytest.mark.parametrize("which", UNKNOWN_SPLITS)
+def test_a_way_to_split_that_is_not_known_is_told_at_every_open(tmp_path: Path, which: str) -> None:
+    """The text is split as GPT-2 does."""
+    (pre, reason), told = UNKNOWN_SPLITS[which], {"bos_token_id": 1, "eos_token_id": 2}
+    path = byte_level_file(tmp_path / "m.gguf", "llama", **pre, **told)
+    found = tokenizer_of_gguf(path, "llama")
     usual: Any = tokenizer_of_gguf(byte_level_file(path, "llama", pre="gpt-2", **told), "llama")
     assert differences(found, usual, hard_texts()) == []
+    for copy in ("once", "twice"):
+        found.save(tmp_path / copy)
+        with pytest.warns(UserWarning, match=f"{reason}: .* other tokens") as warned:
+            found = opened(tmp_path / copy)
+        assert [str(each.message).count("\n") for each in warned] == [0]
+    usual.save(tmp_path / "usual")
+    opened(tmp_path / "usual")  # control: without a warning
+
+
+@pytest.mark.parametrize(("architecture", "pre"), [("gpt2", "gpt-2"), ("starcoder2", "starcoder")])
+def test_architectures_that_split_in_one_way_need_no_name(
+    tmp_path: Path, architecture: str, pre: str
+) -> None:
+    path = byte_level_file(tmp_path / "m.gguf", architecture)
+    found = tokenizer_of_gguf(path, architecture)
+    found.save(tmp_path / "kept")
+    usual: Any = tokenizer_of_gguf(byte_level_file(path, architecture, pre=pre), architecture)
+    assert differences(opened(tmp_path / "kept"), usual, hard_texts()) == []
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2", "starcoder2", "olmo2"])
@@ -306,6 +338,79 @@ def test_a_file_says_whether_texts_begin_with_a_blank(tmp_path: Path, architectu
     assert texts == {None: {"▁tree▁a"}, True: {"▁tree▁a"}, False: {"tree▁a"}}
 
 
+@pytest.mark.parametrize("text", [" tree", "  tree", " ", "   ", "tree ", "\n tree", "a\u2581 b"])
+def test_a_blank_is_added_before_texts_that_begin_with_one(tmp_path: Path, text: str) -> None:
+    """As SentencePiece and llama.cpp add it."""
+    for said in (True, False):
+        told: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2, "add_space_prefix": said}
+        found = tokenizer_of_gguf(pieces_file(tmp_path / "m.gguf", "llama", **told), "llama")
+        found.save(tmp_path / "kept")
+        for each in (found, opened(tmp_path / "kept")):
+            for before in ("", "a</s>", "a<tool>"):
+                tokens = each.encode(before + text, False)[len(each.encode(before, False)) :]
+                told_pieces: Any = each.convert_ids_to_tokens(tokens)
+                written = "".join(told_pieces).replace("<0x0A>", "\n")
+                assert written == BLANK * said + text.replace(" ", BLANK)
+            assert each.decode(each.encode(text, False)) == text.replace(BLANK, " ")
+
+
+@pytest.mark.parametrize("names", [{"unknown_token_id": 0}, {}])
+def test_what_has_neither_a_token_nor_bytes_is_told_as_unknown(
+    tmp_path: Path, names: dict[str, Any]
+) -> None:
+    tokens = ["<unk>", "<s>", "</s>", BLANK, "a", f"{BLANK}a"]
+    types, scores = [2, CONTROL, CONTROL, *[NORMAL] * 3], [-float(each) for each in range(6)]
+    path = write(tmp_path / "m.gguf", "llama", "llama", tokens, types, scores=scores, **names)
+    assert tokenizer_of_gguf(path, "llama").encode("a語語 a", False) == [5, 0, 5]
+
+
+SEVERAL = {"tool_use": "T {{ tools }}<|im_end|>", "rag": "R"}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({"default": "D", **SEVERAL}, {"default": "D", **SEVERAL}),
+        (SEVERAL, {"default": SEVERAL["tool_use"], **SEVERAL}),
+        ({"tool_use": "T"}, "T"),
+        ({"default": "D"}, "D"),
+        ({"rag": "R"}, {"rag": "R"}),
+        ({}, None),
+    ],
+)
+def test_all_templates_of_a_file_are_read(
+    tmp_path: Path, written: dict[str, str], read: object
+) -> None:
+    keys = {name: "chat_template" + f".{name}" * (name != "default") for name in written}
+    told = {keys[name]: template for name, template in written.items()}
+    found = tokenizer_of_gguf(byte_level_file(tmp_path / "m.gguf", "gpt2", **told), "gpt2")
+    found.save(tmp_path / "kept")
+    assert found.chat_template == opened(tmp_path / "kept").chat_template == read
+
+
+def test_ends_of_turns_are_found_in_every_template(tmp_path: Path) -> None:
+    told = {"chat_template": "D", "chat_template.tool_use": SEVERAL["tool_use"]}
+    path = byte_level_file(tmp_path / "m.gguf", "gpt2", **told)
+    assert read_vocabulary(path).turn_ends() == {"<|im_end|>"}
+
+
+@pytest.mark.parametrize("type", [CONTROL, USER_DEFINED, UNUSED])
+def test_tokens_beyond_the_rows_are_left_out_where_no_text_has_them(
+    tmp_path: Path, type: int
+) -> None:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    types = [CONTROL, *[NORMAL] * 257, type, type]
+    tokens = ["</s>", *letters, "ab", "<|im_end|>", "<pad>"]
+    told: dict[str, Any] = {"eos_token_id": 0, "padding_token_id": 259}
+    path = write(tmp_path / "m.gguf", "gpt2", "gpt2", tokens, types, ["a b"], **told)
+    found = tokenizer_of_gguf(path, "gpt2", rows=258)
+    assert (len(found), found.eos_token, found.pad_token) == (258, "</s>", None)
+    assert max(found.encode("ab<pad>b</s>")) == 257
+    assert len(tokenizer_of_gguf(path, "gpt2", rows=300)) == 260
+    with pytest.raises(ValueError, match="260 tokens and its embedding 257 rows, of which texts"):
+        tokenizer_of_gguf(path, "gpt2", rows=257)
+
+
 def test_merges_follow_from_scores_as_in_transformers() -> None:
     from transformers.tokenization_utils_base import generate_merges
 
@@ -341,9 +446,9 @@ def test_tokens_in_no_alphabet_of_bytes_are_found_whole(tmp_path: Path) -> None:
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     path = byte_level_file(
-        tmp_path / "m.gguf", "llama", bos_token_id=1, eos_token_id=2, chat_template=TEMPLATE
+        tmp_path / "m.gguf", "gpt2", bos_token_id=1, eos_token_id=2, chat_template=TEMPLATE
     )
-    made = tokenizer_of_gguf(path, "llama")
+    made = tokenizer_of_gguf(path, "gpt2")
     made.save(tmp_path / "kept")
     again, usual = opened(tmp_path / "kept"), TokenizersBackend.from_pretrained(tmp_path / "kept")
     assert differences(made, usual, hard_texts(5)) == []

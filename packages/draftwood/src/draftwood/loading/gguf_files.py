@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 5
-TOKENS = 1
+TOKENS = 2
 """Raised whenever tokens of files are read differently.
 
 Folders of earlier versions are made again under the same name, by which packed matrices are found.
@@ -205,7 +205,7 @@ def tokenizer_of(content: "Content", parts: list[Path]) -> "Tokenizer":
     from draftwood.tokenizer.gguf_vocabulary import read_vocabulary
 
     try:
-        return tokenizer_of_gguf(parts[0], content.architecture)
+        return tokenizer_of_gguf(parts[0], content.architecture, content.config["vocab_size"])
     except ValueError as error:
         if read_vocabulary(parts[0]).kind in BY_KIND:
             raise
@@ -258,7 +258,7 @@ def readable(path: Path) -> Iterator[None]:
     except Exception as error:  # a parser fed with damaged bytes fails in every way there is
         if is_lack_of_memory(error):
             raise
-        from draftwood.loading.gguf_metadata import UnknownArchitectureError
+        from draftwood.loading.gguf_metadata import ORIGINAL, UnknownArchitectureError
 
         # Transformers calls garbled metadata "not a valid JSON file", an OSError; there is no JSON
         # here.
@@ -268,9 +268,9 @@ def readable(path: Path) -> Iterator[None]:
             if garbled or isinstance(error, UnicodeDecodeError)
             else " ".join(str(error).split())[:300] or repr(error)
         )
-        cure = "name the original model by its Hugging Face id"
-        if not isinstance(error, UnknownArchitectureError):
-            cure = f"fetch the file again, or {cure}"
+        cure = f"fetch the file again, or {ORIGINAL}"
+        if isinstance(error, UnknownArchitectureError):
+            cure = error.cure
         if found := UNKNOWN_TYPE.search(reason):
             reason = f"a tensor is of type {found[1]}, which the gguf package does not know"
             cure = "upgrade that package, " + cure

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FREQS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 FACTORS = (FREQS, LONG, SHORT)  # tensors that are settings
+EMBEDDING = "token_embd.weight"
 NEUTRAL = {  # settings that say what is so without them
     "expert_count": 0,
     "expert_used_count": 0,
@@ -31,6 +32,10 @@ NEUTRAL = {  # settings that say what is so without them
     "attention.sliding_window": 0,
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
+    "attention.group_norm_epsilon": 0.0,
+    "attention.shared_kv_layers": 0,
+    "attention.temperature_scale": 0.0,
+    "leading_dense_block_count": 0,
     "pooling_type": 0,
 }
 MOST = 1 << 31
@@ -38,10 +43,27 @@ MOST = 1 << 31
 # the tensors say these themselves
 DESCRIPTIVE = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"}
 SPECIAL, TURNS = ("bos", "eos", "padding"), ("eot", "eom")
+ORIGINAL = "name the original model by its Hugging Face id"
+OTHERS = {
+    "adapter": (
+        "an adapter",
+        "name the model, and as --adapter a folder that save_pretrained of PEFT wrote",
+    ),
+    "mmproj": ("the part of a model that reads pictures", "name the file of its language model"),
+}
+"""What files of other types than models hold, and what to name in their place."""
 
 
 class UnknownArchitectureError(ValueError):
-    """A file asks for a model or a tokenizer that is not read here; the file may be sound."""
+    """A file asks for a model or a tokenizer that is not read here; the file may be sound.
+
+    Attributes:
+        cure: what helps.
+    """
+
+    def __init__(self, reason: str, cure: str = ORIGINAL) -> None:
+        super().__init__(reason)
+        self.cure = cure
 
 
 @dataclass(eq=False)
@@ -120,7 +142,9 @@ def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
     """Read the metadata of a file's parts, of which this is the first.
 
     Raises:
-        ValueError: for a file that holds no model.
+        UnknownArchitectureError: for a file that holds no model, and for tokens of texts that its
+            embedding has no rows for.
+        ValueError: for a damaged one.
     """
     from gguf import dequantize
 
@@ -129,10 +153,20 @@ def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
         raise ValueError("it does not say its architecture")
     kind = fields["general.type"].contents() if "general.type" in fields else "model"
     if kind != "model":
-        raise UnknownArchitectureError(f"it holds no model but something of the type {kind!r}")
+        what, cure = OTHERS.get(kind, (f"something of the type {kind!r}", ORIGINAL))
+        raise UnknownArchitectureError(f"it holds no model but {what}", cure)
     name = fields["general.architecture"].contents()
     tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
+    if not tensors:
+        raise UnknownArchitectureError("it holds a tokenizer and no weights", "name the whole file")
+    shapes = {
+        key: tuple(int(size) for size in reversed(tensor.shape)) for key, tensor in tensors.items()
+    }
     vocabulary = read_vocabulary(file)
+    try:
+        vocabulary = vocabulary.within(shapes.get(EMBEDDING, (None,))[0])
+    except ValueError as error:
+        raise UnknownArchitectureError(str(error)) from error
     return Metadata(
         architecture=name,
         values={
@@ -142,10 +176,7 @@ def read_metadata(readers: "list[GGUFReader]", file: Path) -> Metadata:
         },
         tokens=_special(fields, SPECIAL, vocabulary.size),
         ends=(*_special(fields, TURNS, vocabulary.size).values(), *vocabulary.ends()),
-        shapes={
-            key: tuple(int(size) for size in reversed(tensor.shape))
-            for key, tensor in tensors.items()
-        },
+        shapes=shapes,
         factors={
             key: dequantize(tensors[key].data, tensors[key].tensor_type).tolist()
             for key in FACTORS

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from draftwood.loading.gguf_metadata import Metadata, UnknownArchitectureError
+from draftwood.loading.gguf_metadata import EMBEDDING, Metadata, UnknownArchitectureError
 from draftwood.loading.gguf_rope import rope_base, rope_parameters
 
 COMMON = {
@@ -81,9 +81,9 @@ def require_layers(metadata: Metadata, layers: int) -> None:
 
 
 def _vocabulary(metadata: Metadata) -> int:
-    shape = metadata.shapes.get("token_embd.weight")
+    shape = metadata.shapes.get(EMBEDDING)
     if shape is None:
-        raise ValueError("the tensor token_embd.weight is missing")
+        raise ValueError(f"the tensor {EMBEDDING} is missing")
     return shape[0]
 
 
@@ -155,6 +155,7 @@ def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, 
 
 def _gemma2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     caps = {name: metadata.take(name, usual) for name, usual in GEMMA2_CAPS.items()}
+    metadata.values.setdefault("attention.sliding_window", GEMMA2_WINDOW)
     return _gemma(metadata, common, large=46) | caps | _pattern(metadata, common, every=2)
 
 
@@ -299,6 +300,8 @@ def _starcoder2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {"use_bias": "blk.0.attn_q.bias" in metadata.shapes}
 
 
+GEMMA2_WINDOW = 4096
+"""What llama.cpp takes for files of its first converters, which do not say it."""
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 GRANITE_SCALES = {
     "embedding_scale": "embedding_multiplier",

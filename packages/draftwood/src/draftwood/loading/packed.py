@@ -4,7 +4,10 @@ Loading a folder of them neither reads nor makes the original weights, and proce
 same model share its memory. The layout is the same on every CPU.
 """
 
+import errno
 import json
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -130,13 +133,16 @@ def packed_folder(
     Raises:
         ValueError: for a model that the native path does not run, and one that is written to
             meanwhile.
-        OSError: where the disk refuses.
+        NoRoomError: where they do not fit on the disk.
+        OSError: where it refuses.
     """
     source = _made_from(folder, products)
     made_from = source | ({"adapter": adapter} if adapter else {})
     kept = place_of(folder, made_from)
 
     def write(partial: Path) -> None:
+        if shutil.disk_usage(partial).free < packing(folder).size(products):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # before the work is done
         write_packed(*load(), products, made_from, partial)
         if _made_from(folder, products) != source:
             raise ValueError(
@@ -277,9 +283,10 @@ def _made_from(folder: Path, products: Products) -> dict[str, object]:
     found = {path for pattern in (*WEIGHTS, *SETTINGS) for path in folder.glob(pattern)}
     files = sorted(path for path in found if path.is_file())
     states = {path.relative_to(folder).as_posix(): state_of(path) for path in files}
-    if is_blocks_folder(folder):
-        states |= {str(path): state_of(path) for path in files_of(folder)}
+    parts = [str(path) for path in files_of(folder)] if is_blocks_folder(folder) else []
+    states |= {part: state_of(Path(part)) for part in parts}
     return {
+        **({"parts": parts} if parts else {}),
         "folder": str(folder.resolve()),
         "files": states,
         "products": products,

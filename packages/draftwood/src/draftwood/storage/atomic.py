@@ -40,6 +40,11 @@ CANNOT_WRITE = {
     errno.EEXIST: ("a file of that name is in the way", ""),
 }
 """Why files cannot be written, and what helps besides writing elsewhere."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoRoomError(OSError):
+    """Raised where a disk is full, or what one may use of it."""
 
 
 def sha256(path: Path) -> str:
@@ -270,6 +275,8 @@ def explain_write_errors(
 ) -> Iterator[None]:
     """Turn errors of writing `destination` into one OSError that says what to do.
 
+    It is a NoRoomError where the disk is full.
+
     Args:
         elsewhere: how the user can have it written to another place.
     """
@@ -289,7 +296,8 @@ def explain_write_errors(
                 raise
             raise OSError(code, os.strerror(code), str(destination)) from error
         why, cure = CANNOT_WRITE.get(code or 0, ("its folder cannot be made", ""))
-        raise OSError(f"cannot write {destination}: {why}; {cure}{elsewhere}") from error
+        kind = NoRoomError if code in NO_ROOM else OSError
+        raise kind(f"cannot write {destination}: {why}; {cure}{elsewhere}") from error
 
 
 def write_file(

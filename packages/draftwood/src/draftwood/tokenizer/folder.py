@@ -10,6 +10,7 @@ from tokenizers import AddedToken
 
 from draftwood.storage.memory import give_back_memory
 from draftwood.storage.weights import read_settings
+from draftwood.tokenizer.gguf_splits import warn_of_split
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.tokenizer.tokenizer import NAMES, SETTINGS, TEMPLATE, TEMPLATES, WHOLE, Tokenizer
 
@@ -23,7 +24,8 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 def open_tokenizer(folder: str | Path) -> AnyTokenizer:
     """Read the tokenizer of a model folder: its tokenizer.json, settings, and chat templates.
 
-    Transformers reads folders without a tokenizer.json.
+    Transformers reads folders without a tokenizer.json. Warns of a GGUF file's tokenizer that may
+    split texts otherwise than its model's.
 
     Raises:
         ValueError: for files that cannot be understood.
@@ -48,7 +50,8 @@ def open_tokenizer(folder: str | Path) -> AnyTokenizer:
         if isinstance(template, list):
             template = {each["name"]: each["template"] for each in template}
         texts = {name: str(token) for name, token in named.items()}
-        return Tokenizer(backend, texts, map(str, extra), template, settings)
+    warn_of_split(settings)
+    return Tokenizer(backend, texts, map(str, extra), template, settings)
 
 
 def _in_transformers(folder: Path) -> AnyTokenizer:

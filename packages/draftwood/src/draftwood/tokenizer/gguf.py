@@ -6,6 +6,7 @@ from its kind: byte-level BPE (``gpt2``), or BPE over characters with bytes for 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -22,29 +23,35 @@ from tokenizers import (
     Tokenizer as Backend,
 )
 
-from draftwood.tokenizer.gguf_splits import split
+from draftwood.tokenizer.gguf_splits import USUAL_SPLITS, split, unknown_split
 from draftwood.tokenizer.gguf_vocabulary import (
     CONTROL,
+    UNKNOWN,
     USER_DEFINED,
     StoredVocabulary,
     read_vocabulary,
 )
-from draftwood.tokenizer.pieces import BLANK, set_blanks, to_text
+from draftwood.tokenizer.pieces import BLANK, to_text
 from draftwood.tokenizer.tokenizer import Tokenizer
 
 
-def tokenizer_of_gguf(path: Path, architecture: str) -> Tokenizer:
+def tokenizer_of_gguf(path: Path, architecture: str, rows: int | None = None) -> Tokenizer:
     """Make the tokenizer of a GGUF file.
 
     Args:
         path: the file, or the first of its parts.
         architecture: llama.cpp's name of the model's.
+        rows: of its embedding; None takes as many as there are tokens.
+
+    A file whose way to split text is not known is split as GPT-2's; ``open_tokenizer`` warns of it
+    whenever it reads what this tokenizer saved.
 
     Raises:
-        ValueError: for a kind of tokenizer that is not known, and for a damaged one.
+        ValueError: for a kind of tokenizer that is not known, for a damaged one, and for tokens of
+            texts beyond the rows.
     """
     try:
-        return _made(read_vocabulary(path), architecture)
+        return _made(read_vocabulary(path).within(rows), architecture)
     except (ValueError, OSError, MemoryError):
         raise
     except KeyError as error:
@@ -54,18 +61,22 @@ def tokenizer_of_gguf(path: Path, architecture: str) -> Tokenizer:
 
 
 def _made(vocabulary: StoredVocabulary, architecture: str) -> Tokenizer:
-    build = BY_ARCHITECTURE.get(architecture) if vocabulary.kind == "llama" else None
-    build = build or BY_KIND.get(vocabulary.kind)
+    is_gemma = vocabulary.kind == "llama" and architecture in GEMMA
+    build = _gemma if is_gemma else BY_KIND.get(vocabulary.kind)
     if build is None:
         raise ValueError(
             f"its tokenizer is of the kind {vocabulary.kind!r}; readable are {', '.join(BY_KIND)}"
         )
+    usual = {"pre": USUAL_SPLITS.get(architecture)}
+    vocabulary = replace(vocabulary, told={**usual, **vocabulary.told})
     backend, special = build(vocabulary), vocabulary.special()
     if architecture in GEMMA and backend.token_to_id("<mask>") is not None:
         special["mask_token"] = "<mask>"
-    _add_tokens(backend, vocabulary, special.values(), strips=build is _phi3)
+    strips = (architecture, vocabulary.kind) == ("phi3", "llama")
+    _add_tokens(backend, vocabulary, special.values(), strips)
     backend.post_processor = _around(backend, vocabulary, special)
-    return Tokenizer(backend, special, (), vocabulary.chat_template)
+    settings = unknown_split(vocabulary.told["pre"]) if vocabulary.kind == "gpt2" else {}
+    return Tokenizer(backend, special, (), vocabulary.chat_template, settings)
 
 
 def _byte_level(vocabulary: StoredVocabulary) -> Backend:
@@ -92,25 +103,17 @@ def _spelled(token: str) -> str:
 
 
 def _pieces(vocabulary: StoredVocabulary) -> Backend:
-    """BPE over characters, as Llama's, unless the file says no with a blank before the text and
-    before what follows a special token: llama.cpp and SentencePiece encode these parts apart.
+    """BPE over characters, as Llama's, unless the file says no with one more blank before the text
+    and before what follows a special token, though these begin with a blank: llama.cpp and
+    SentencePiece encode such parts apart.
     """
-    made = _character_level(vocabulary.told, vocabulary.tokens)
-    set_blanks(made, "always" if _has_blank(vocabulary) else "never")
-    return made
-
-
-def _has_blank(vocabulary: StoredVocabulary) -> bool:
-    return vocabulary.told.get("add_space_prefix", True)
-
-
-def _phi3(vocabulary: StoredVocabulary) -> Backend:
-    """The same, where parts that begin with a blank get one more."""
-    made = _pieces(vocabulary)
-    blanks = normalizers.Replace(" ", BLANK)
-    front = [normalizers.Prepend(BLANK)] if _has_blank(vocabulary) else []
-    made.normalizer = normalizers.Sequence([*front, blanks])
-    made.pre_tokenizer = None  # type: ignore[assignment]
+    unknown = vocabulary.special().get("unk_token") or next(iter(vocabulary.of_type(UNKNOWN)), None)
+    made = _character_level(vocabulary.told, vocabulary.tokens, unknown)
+    has_blank = vocabulary.told.get("add_space_prefix", True)
+    front = [normalizers.Prepend(BLANK)] if has_blank else []
+    made.normalizer = normalizers.Sequence([*front, normalizers.Replace(" ", BLANK)])
+    strip = [decoders.Strip(" ", left=1)] if has_blank else []
+    made.decoder = decoders.Sequence([*to_text(), *strip])
     return made
 
 
@@ -244,10 +247,6 @@ TOKENS_FIRST = ("minicpm5", "youtu", "glm4", "glm5", "granite-embed-multi-97m")
 KEEPING = ("<s>", "<unk>", "<|endoftext|>")
 """Control tokens of Phi 3 that keep the blanks behind them."""
 GEMMA = ("gemma", "gemma2", "gemma3")
-BY_ARCHITECTURE: dict[str, Callable[[StoredVocabulary], Backend]] = {
-    **dict.fromkeys(GEMMA, _gemma),
-    "phi3": _phi3,
-}
 BY_KIND: dict[str, Callable[[StoredVocabulary], Backend]] = {
     "gpt2": _byte_level,
     "llama": _pieces,

@@ -1,6 +1,7 @@
 """Ways to split a text before byte-level merges, by llama.cpp's names of them."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from tokenizers import Regex, pre_tokenizers
@@ -44,27 +45,49 @@ SINGLE_DIGITS = (
 """Names of ways that split as GPT-2 does, and each digit from the next."""
 
 AS_GPT2 = (
-    *(None, "default", "gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"),
+    *("default", "gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"),
     *("exaone4", "gigachat", "a.x-4.0", "mellum", "modern-bert", "roberta-bpe"),
     *("jina-es", "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code"),
 )
-"""Names of ways that split as GPT-2 does, and of none, which Transformers takes for GPT-2's."""
+"""Names of ways that split as GPT-2 does, as files without a name are split."""
+
+USUAL_SPLITS = {"gpt2": "gpt-2", "starcoder2": "starcoder"}
+"""Ways of architectures all of whose models split the same way."""
+
+UNKNOWN_SPLIT = "unknown_split"
+"""Setting of a tokenizer that is split as GPT-2's for want of a better way: the name that its file
+has for its own, empty where it has none."""
 
 
 def split(name: str | None) -> Any:
-    """Pre-tokenizer of this name; GPT-2's, with a warning, for names that are not known."""
+    """Pre-tokenizer of this name; GPT-2's for names that are not known, and for none."""
     if name in SINGLE_DIGITS:
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     pattern = next((pattern for pattern, names in SPLITS.items() if name in names), None)
-    if pattern is None and name not in AS_GPT2:
-        warnings.warn(
-            f"the file's way to split text, {name!r}, is not known: it is split as GPT-2's, and the"
-            " model may read other tokens than it was trained on",
-            stacklevel=2,
-        )
     if pattern is None:
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
     parts = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([parts, letters])
+
+
+def unknown_split(name: str | None) -> dict[str, str]:
+    """The setting of a tokenizer whose way to split text has this name; none where it is known."""
+    is_known = name in (*SINGLE_DIGITS, *AS_GPT2) or any(name in each for each in SPLITS.values())
+    return {} if is_known else {UNKNOWN_SPLIT: name or ""}
+
+
+def warn_of_split(settings: Mapping[str, Any]) -> None:
+    """Warn if a tokenizer's settings say that its way to split text is not known."""
+    name = settings.get(UNKNOWN_SPLIT)
+    if name is None:
+        return
+    why = f"the file's way to split text, {name!r:.80}, is not known"
+    if not name:
+        why = "the file does not name its way to split text (tokenizer.ggml.pre)"
+    warnings.warn(
+        f"{why}: it is split as GPT-2's, and the model may read other tokens than it was trained"
+        " on; take a newer file, or name the original model by its Hugging Face id",
+        stacklevel=3,
+    )

@@ -1,15 +1,21 @@
 """Read what a GGUF file says of its tokenizer."""
 
 import mmap
+import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from draftwood.tokenizer.chat_template import DEFAULT, TOOL_USE
+
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
+NAMED = re.compile(re.escape(TEMPLATE) + r"\.(\w+)", re.ASCII)
+"""Keys of further templates, with their names as llama.cpp's converter writes them."""
+
 NUMBERS = {
     **{0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4"},
     **{7: "?", 10: "<u8", 11: "<i8", 12: "<f8"},
@@ -26,8 +32,12 @@ MOST = 1 << 24
 LONGEST = 1 << 12
 """Bytes of a token: looking for the ways to make it takes the square of its length."""
 
-CONTROL, USER_DEFINED = 3, 4
-"""Types of tokens that are found in a text before it is split."""
+UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 2, 3, 4, 5
+"""Types of tokens: that of what has no other, those that are found in a text before it is split,
+and those that no text has."""
+
+LISTS = ("tokens", "token_type", "scores")
+"""What a file tells of each token."""
 
 SPECIAL = {
     **{"bos": ("bos",), "eos": ("eos",), "unk": ("unknown",), "pad": ("padding",)},
@@ -53,11 +63,11 @@ class StoredVocabulary:
 
     Attributes:
         told: metadata whose keys begin with ``tokenizer.ggml``, without that.
-        chat_template: of the model, if it has one.
+        chat_template: of the model, or several by name; None where it has none.
     """
 
     told: Mapping[str, Any]
-    chat_template: str | None = None
+    chat_template: str | Mapping[str, str] | None = None
 
     @property
     def kind(self) -> str:
@@ -73,6 +83,28 @@ class StoredVocabulary:
     def size(self) -> int:
         """Count of all tokens; 0 for a file that has none."""
         return len(self.told.get("tokens", ()))
+
+    def within(self, rows: int | None) -> "StoredVocabulary":
+        """The same without tokens that have no row in the model's embedding.
+
+        llama.cpp's converter, too, leaves these out where no text has them.
+
+        Args:
+            rows: None for as many as there are tokens.
+
+        Raises:
+            ValueError: for tokens of texts among them.
+        """
+        if rows is None or self.size <= rows:
+            return self
+        types = self.told.get("token_type", ())
+        if not {*types[rows:]} <= {CONTROL, USER_DEFINED, UNUSED} or len(types) < self.size:
+            raise ValueError(
+                f"its tokenizer has {self.size} tokens and its embedding {rows} rows, of which"
+                " texts need more"
+            )
+        lists = {key: self.told[key][:rows] for key in LISTS if key in self.told}
+        return replace(self, told={**self.told, **lists})
 
     def of_type(self, wanted: int) -> list[str]:
         """Tokens of a type."""
@@ -98,7 +130,8 @@ class StoredVocabulary:
 
     def turn_ends(self) -> set[str]:
         """Ends of turns that the chat template writes; they need not be tokens."""
-        template = str(self.chat_template or "")
+        known = self.chat_template or ""
+        template = known if isinstance(known, str) else "\n".join(known.values())
         found = {each for each in ENDS_OF_TURNS if each in template}
         if "<|return|>" in template:
             found.discard("<|end|>")  # in gpt-oss, which ends a message of several with it
@@ -109,10 +142,19 @@ def read_vocabulary(path: Path) -> StoredVocabulary:
     """Read the metadata of a file's tokenizer; what is damaged raises errors of many types."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         told = _KeyReader(content).read()
-    template = told.pop(TEMPLATE, None)
-    return StoredVocabulary(
-        {key.removeprefix(PREFIX): each for key, each in told.items()}, template
-    )
+    ours = {key.removeprefix(PREFIX): each for key, each in told.items() if key.startswith(PREFIX)}
+    return StoredVocabulary(ours, _templates(told))
+
+
+def _templates(told: Mapping[str, Any]) -> str | dict[str, str] | None:
+    """Chat templates of a file; as in llama.cpp that for tools is the usual one too where there is
+    no other.
+    """
+    found = {name[1]: each for key, each in told.items() if (name := NAMED.fullmatch(key))}
+    usual = told.get(TEMPLATE, found.get(DEFAULT, found.get(TOOL_USE)))
+    if usual is not None:
+        found[DEFAULT] = usual
+    return usual if {*found.values()} == {usual} else found or None
 
 
 class _KeyReader:
@@ -128,7 +170,7 @@ class _KeyReader:
         for _ in range(count):
             key, kind = self._text(), self._number("<I", 4)
             value = self._value(kind)
-            if key.startswith(PREFIX) or key == TEMPLATE:
+            if key.startswith((PREFIX, TEMPLATE)):
                 found[key] = value
         return found
 
@@ -144,7 +186,10 @@ class _KeyReader:
         begin, self._at = self._at, self._at + size
         if self._at > len(self._content):
             raise ValueError("a text goes beyond the end")
-        return self._content[begin : self._at].decode()
+        try:
+            return self._content[begin : self._at].decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"a text at byte {begin} is not UTF-8") from error
 
     def _value(self, kind: int) -> Any:
         if kind == TEXT:

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import tokenizers
 
-from draftwood.tokenizer.chat_template import render
+from draftwood.tokenizer.chat_template import DEFAULT, chosen, render
 
 SETTINGS, WHOLE = "tokenizer_config.json", "tokenizer.json"
 TEMPLATE, TEMPLATES = "chat_template.jinja", "additional_chat_templates"
@@ -230,17 +230,17 @@ class Tokenizer:
 
     def _template(self, given: str | None, tools: object) -> str:
         known = self.chat_template
-        if isinstance(known, Mapping):
-            name = given or ("tool_use" if tools is not None and "tool_use" in known else "default")
-            if given is None and name not in known:
-                raise ValueError(
-                    f"the model has no default chat template but {', '.join(sorted(known))}; name"
-                    " one of them as chat_template"
-                )
-            return known.get(name, name)
-        if given is None and known is None:
+        if given:
+            return known.get(given, given) if isinstance(known, Mapping) else given
+        found = chosen(known, tools is not None)
+        if found is None and isinstance(known, Mapping):
+            raise ValueError(
+                f"the model has no default chat template but {', '.join(sorted(known))}; name one"
+                " of them as chat_template"
+            )
+        if found is None:
             raise ValueError("the model has no chat template; give one as chat_template")
-        return given or known or ""
+        return found
 
     def save(self, folder: str | Path) -> None:
         """Write the files that ``open_tokenizer`` and Transformers read."""
@@ -255,7 +255,7 @@ class Tokenizer:
         whole = _with_short_merges(self.backend_tokenizer.to_str())
         (folder / WHOLE).write_text(whole, encoding="utf-8", newline="")
         known = self.chat_template or {}
-        known = {"default": known} if isinstance(known, str) else known
+        known = {DEFAULT: known} if isinstance(known, str) else known
         for name, template in known.items():
             _place(folder, name).write_text(template, encoding="utf-8", newline="")
 
@@ -277,7 +277,7 @@ def _with_short_merges(told: str) -> str:
 
 def _place(folder: Path, name: str) -> Path:
     """File of a template of this name."""
-    if name == "default":
+    if name == DEFAULT:
         return folder / TEMPLATE
     place = folder / TEMPLATES / f"{name}.jinja"
     if place.resolve().parent != (folder / TEMPLATES).resolve():
