@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from schemas import random_schema
-from small_models import bytes_and_pairs, tokenizer_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -16,6 +15,7 @@ from draftwood.engine.constraint import Constraint, ConstraintState
 from draftwood.grammar import Compiler, Grammar
 from draftwood.grammar.grammar import GrammarState
 from draftwood.validation import LARGEST
+from small_models import bytes_and_pairs, tokenizer_of
 
 TOKENIZER = bytes_and_pairs()
 END = TOKENIZER.eos_token_id

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from jsonschema_rs import validator_for
 from schemas import random_lists, random_schema
-from small_models import bytes_and_pairs, tokenizer_of
 
 import draftwood
 from draftwood import methods
@@ -26,6 +25,7 @@ from draftwood_methods.drafters.stand import Stand
 from draftwood_serve.tool_calls import read_calls
 from draftwood_serve.tool_requests import read_tools
 from draftwood_torch.lean.model import LeanModel
+from small_models import bytes_and_pairs, tokenizer_of
 
 TOKENIZER = bytes_and_pairs()
 WIDTH = len(TOKENIZER) + 7

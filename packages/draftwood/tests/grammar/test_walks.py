@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from schemas import random_lists, random_schema
-from small_models import bytes_and_pairs
 
 from draftwood.grammar import Compiler, Grammar
 from draftwood.grammar.grammar import GrammarState, _Cursor
+from small_models import bytes_and_pairs
 
 TOKENIZER = bytes_and_pairs()
 WIDTH = len(TOKENIZER) + 7
