@@ -51,7 +51,7 @@ OTHERS = {
     ),
     "mmproj": ("the part of a model that reads pictures", "name the file of its language model"),
 }
-"""What files of other types than models hold, and what to name in their place."""
+"""Contents of files of other types than models, and what to name in their place."""
 
 
 class UnknownArchitectureError(ValueError):
