@@ -423,7 +423,7 @@ def test_templates_that_know_tools_are_given_them() -> None:
 
 @pytest.mark.parametrize("other", ["default", "rag"])
 def test_the_template_for_tools_is_asked_where_there_are_any(other: str) -> None:
-    """Of several by name; the usual one is asked elsewhere."""
+    """Tools are told by the template for them, of several by name."""
     tokenizer: Any = bytes_and_pairs()
     shown = "{% if tools %}" + SHOWN + "{% endif %}" + SAID
     tokenizer.chat_template = {other: f"{other} {SAID}", "tool_use": shown}

@@ -301,7 +301,7 @@ def _starcoder2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 
 GEMMA2_WINDOW = 4096
-"""What llama.cpp takes for files of its first converters, which do not say it."""
+"""Window that llama.cpp takes for files of its first converters, which do not say it."""
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 GRANITE_SCALES = {
     "embedding_scale": "embedding_multiplier",

@@ -37,7 +37,7 @@ UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 2, 3, 4, 5
 and those that no text has."""
 
 LISTS = ("tokens", "token_type", "scores")
-"""What a file tells of each token."""
+"""Lists in which a file tells of each token."""
 
 SPECIAL = {
     **{"bos": ("bos",), "eos": ("eos",), "unk": ("unknown",), "pad": ("padding",)},
