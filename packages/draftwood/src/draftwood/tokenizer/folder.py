@@ -10,9 +10,16 @@ from tokenizers import AddedToken
 
 from draftwood.storage.memory import give_back_memory
 from draftwood.storage.weights import read_settings
-from draftwood.tokenizer.gguf_splits import warn_of_split
 from draftwood.tokenizer.protocol import AnyTokenizer
-from draftwood.tokenizer.tokenizer import NAMES, SETTINGS, TEMPLATE, TEMPLATES, WHOLE, Tokenizer
+from draftwood.tokenizer.tokenizer import (
+    NAMES,
+    SETTINGS,
+    TEMPLATE,
+    TEMPLATES,
+    UNKNOWN_SPLIT,
+    WHOLE,
+    Tokenizer,
+)
 
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 """Files of old folders, whose settings do not tell of added tokens."""
@@ -50,7 +57,10 @@ def open_tokenizer(folder: str | Path) -> AnyTokenizer:
         if isinstance(template, list):
             template = {each["name"]: each["template"] for each in template}
         texts = {name: str(token) for name, token in named.items()}
-    warn_of_split(settings)
+    if UNKNOWN_SPLIT in settings:
+        from draftwood.tokenizer.gguf_splits import warn_of_split
+
+        warn_of_split(str(settings[UNKNOWN_SPLIT]))
     return Tokenizer(backend, texts, map(str, extra), template, settings)
 
 

@@ -1,10 +1,11 @@
 """Ways to split a text before byte-level merges, by llama.cpp's names of them."""
 
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 from tokenizers import Regex, pre_tokenizers
+
+from draftwood.tokenizer.tokenizer import UNKNOWN_SPLIT
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -54,10 +55,6 @@ AS_GPT2 = (
 USUAL_SPLITS = {"gpt2": "gpt-2", "starcoder2": "starcoder"}
 """Ways of architectures all of whose models split the same way."""
 
-UNKNOWN_SPLIT = "unknown_split"
-"""Setting of a tokenizer that is split as GPT-2's for want of a better way: the name that its file
-has for its own, empty where it has none."""
-
 
 def split(name: str | None) -> Any:
     """Pre-tokenizer of this name; GPT-2's for names that are not known, and for none."""
@@ -78,11 +75,8 @@ def unknown_split(name: str | None) -> dict[str, str]:
     return {} if is_known else {UNKNOWN_SPLIT: name or ""}
 
 
-def warn_of_split(settings: Mapping[str, Any]) -> None:
-    """Warn if a tokenizer's settings say that its way to split text is not known."""
-    name = settings.get(UNKNOWN_SPLIT)
-    if name is None:
-        return
+def warn_of_split(name: str) -> None:
+    """Warn of a way to split text that is not known, or has no name."""
     why = f"the file's way to split text, {name!r:.80}, is not known"
     if not name:
         why = "the file does not name its way to split text (tokenizer.ggml.pre)"

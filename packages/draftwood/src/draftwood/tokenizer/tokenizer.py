@@ -16,6 +16,10 @@ TEMPLATE, TEMPLATES = "chat_template.jinja", "additional_chat_templates"
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """Special tokens that have a name in every tokenizer."""
 
+UNKNOWN_SPLIT = "unknown_split"
+"""Setting of a tokenizer that is split as GPT-2's for want of a better way: the name that its file
+has for its own, empty where it has none."""
+
 CLASS = "TokenizersBackend"
 """Transformers' name of what reads a tokenizer.json as it is."""
 
