@@ -44,7 +44,7 @@ def test_thoughts_are_read_whole_and_in_any_pieces(text: str, is_open: bool, cal
     wanted = TEXTS[text, is_open]
     if not calls and CALL in text:
         pytest.skip("a text with a call")
-    thought, content, called = read_answer(text, calls, (*TAGS, is_open))
+    thought, content, called = read_answer(AnswerReader(calls, (*TAGS, is_open)), text)
     assert (thought, content, len(called)) == wanted
     for size in (1, 2, 3, 7, 50):
         reader, deltas = AnswerReader(calls, (*TAGS, is_open)), list[Delta]()
@@ -99,5 +99,5 @@ def test_content_begins_at_a_place_of_the_text(size: int) -> None:
 
 def test_models_without_thoughts_say_all_they_write() -> None:
     text = "<think>a</think>b"
-    assert read_answer(text, False) == ("", text, [])
+    assert read_answer(AnswerReader(False), text) == ("", text, [])
     assert AnswerReader(True).feed(text) == [ContentDelta(text)]

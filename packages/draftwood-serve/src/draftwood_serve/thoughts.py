@@ -139,10 +139,8 @@ class ThoughtCounter:
             self.tokens += self._reader.is_thinking
 
 
-def read_answer(
-    text: str, calls: bool, thought: Tags | None = None
-) -> tuple[str, str, list[ToolCall]]:
+def read_answer(reader: AnswerReader, text: str) -> tuple[str, str, list[ToolCall]]:
     """Split a whole text into its thought, its content and its calls."""
-    deltas = AnswerReader(calls, thought).feed(text, is_last=True)
+    deltas = reader.feed(text, is_last=True)
     told = "".join(each.text for each in deltas if isinstance(each, ThoughtDelta))
     return told, *gathered(deltas)

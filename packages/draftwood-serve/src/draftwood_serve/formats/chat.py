@@ -23,7 +23,7 @@ async def whole(answer: AnswerTo, body: ChatBody, calls: bool) -> dict[str, Any]
     await answer.finish()
     choices = []
     for place, each in enumerate(answer.wholes):
-        thought, content, called = read_answer(each.text, calls, answer.job.choices[place].thought)
+        thought, content, called = read_answer(answer.reader(place, calls), each.text)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if thought:
             message["reasoning_content"] = thought

@@ -22,8 +22,6 @@ INLINE = re.compile(
     r"|\*\*(?=\S)(?P<strong>.+?)(?<=\S)\*\*"
     r"|(?<![\w*])\*(?=[^\s*])(?P<emphasis>[^*]+)(?<=\S)\*(?![\w*])"
 )
-THOUGHT = re.compile(r"\s*<((?:\w+:)?think(?:ing)?)>")
-ENDED = re.compile(r"</(?:\w+:)?think(?:ing)?>")
 STYLES = {"in_code": "cyan", "strong": "bold", "emphasis": "italic"}
 UNEVEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200d\ufe0f]")
 """Characters after which nobody knows where the cursor is."""
@@ -143,11 +141,11 @@ class Markdown:
         """A whole line in its styles; None where it has none."""
         from rich.text import Text
 
-        if self.begins and line.strip():
-            self.begins, self.thinks = False, self.thinks or bool(THOUGHT.match(line))
-        if self.thinks:
-            self.thinks = not ENDED.search(line)
-            return Text(line, "dim") if line.strip() else None
+        if (self.begins or self.thinks) and line.strip():
+            if self._is_thought(line):
+                return Text(line, "dim")
+        elif self.thinks:
+            return None
         fence = FENCE.fullmatch(line)
         if self.fence:
             if fence and fence[1].startswith(self.fence) and not fence[2]:
@@ -158,6 +156,14 @@ class Markdown:
             self.fence, self.language, self.code = fence[1], fence[2], []
             return Text(line, "dim")
         return self._prose(line)
+
+    def _is_thought(self, line: str) -> bool:
+        """True for a line within a thought; that of its end is the last."""
+        from draftwood.text.thoughts import BEGINS, ENDS
+
+        is_thought = self.thinks or (self.begins and BEGINS.match(line) is not None)
+        self.begins, self.thinks = False, is_thought and ENDS.search(line) is None
+        return is_thought
 
     def _coloured(self, line: str) -> "Text | None":
         """A line of code, coloured by its language."""

@@ -201,14 +201,11 @@ def tokenizer_of(content: "Content", parts: list[Path]) -> "Tokenizer":
         ValueError: for one that is damaged.
     """
     from draftwood.loading.gguf_metadata import UnknownArchitectureError
-    from draftwood.tokenizer.gguf import BY_KIND, tokenizer_of_gguf
-    from draftwood.tokenizer.gguf_vocabulary import read_vocabulary
+    from draftwood.tokenizer.gguf import UnknownKindError, tokenizer_of_gguf
 
     try:
         return tokenizer_of_gguf(parts[0], content.architecture, content.config["vocab_size"])
-    except ValueError as error:
-        if read_vocabulary(parts[0]).kind in BY_KIND:
-            raise
+    except UnknownKindError as error:
         raise UnknownArchitectureError(str(error)) from error
 
 

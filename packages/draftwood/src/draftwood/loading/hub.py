@@ -191,8 +191,7 @@ def from_blocks(name: str, dtype: Any) -> FromBlocks | None:
     wanted = own if told == "None" or (told == "auto" and not is_quantised) else told
     offered: tuple[Products, ...] = (own, "float32", *(() if is_quantised else INTEGERS))
     packed = not is_quantised and wanted in INTEGERS
-    found = (FromBlocks(folder, each, packed) for each in offered if each == wanted)
-    return next(found, None)
+    return FromBlocks(folder, wanted, packed) if wanted in offered else None
 
 
 def _say_that_it_is_converted(path: Path, reason: NotInBlocksError) -> None:

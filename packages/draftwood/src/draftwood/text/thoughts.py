@@ -1,15 +1,17 @@
 """Thoughts that models write before they answer, in tags such as ``<think>``."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from draftwood.engine.constraint import Constraint
 from draftwood.grammar.grammar import Grammar
+from draftwood.tokenizer.chat_template import every
 from draftwood.tokenizer.protocol import AnyTokenizer
 
 TAG = r"((?:\w+:)?think(?:ing)?)>"
 OPEN, ANY = re.compile(rf"<{TAG}\s*\Z"), re.compile(f"</?{TAG}")
+BEGINS, ENDS = re.compile(rf"\s*<{TAG}"), re.compile(f"</{TAG}")
 TAIL = 16
 """Last tokens of a prompt, among which the tag of a thought is."""
 
@@ -30,9 +32,7 @@ class Thought(NamedTuple):
     def of(cls, tokenizer: AnyTokenizer, prompt: Sequence[int]) -> "Thought | None":
         """Tags with which a text behind a prompt may begin; None where no template knows any."""
         name = _opened(tokenizer, prompt)
-        known = tokenizer.chat_template
-        told = " ".join(map(str, known.values())) if isinstance(known, Mapping) else str(known)
-        named = ANY.search(told)
+        named = ANY.search(" ".join(every(tokenizer.chat_template)))
         if name is None and named is None:
             return None
         tag = name or (named[1] if named else "")

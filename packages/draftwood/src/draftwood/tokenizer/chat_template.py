@@ -70,14 +70,19 @@ def chosen(template: Any, has_tools: bool) -> Any:
     return template.get(TOOL_USE if has_tools and TOOL_USE in template else DEFAULT)
 
 
+def every(template: object) -> tuple[str, ...]:
+    """The templates of a model: its only one, all of several by name, or none."""
+    several = template.values() if isinstance(template, Mapping) else (template,)
+    return tuple(each for each in several if isinstance(each, str))
+
+
 def names_in(template: object) -> frozenset[str]:
     """Names that a template leaves to who writes a chat, such as ``enable_thinking``.
 
     Args:
         template: in Jinja, or several by name; none in one that cannot be read.
     """
-    several = template.values() if isinstance(template, Mapping) else (template,)
-    return frozenset[str]().union(*(_open_names(each) for each in several if isinstance(each, str)))
+    return frozenset[str]().union(*map(_open_names, every(template)))
 
 
 @lru_cache(maxsize=64)

@@ -35,6 +35,10 @@ from draftwood.tokenizer.pieces import BLANK, to_text
 from draftwood.tokenizer.tokenizer import Tokenizer
 
 
+class UnknownKindError(ValueError):
+    """Raised for a kind of tokenizer that is not read here; the file may be sound."""
+
+
 def tokenizer_of_gguf(path: Path, architecture: str, rows: int | None = None) -> Tokenizer:
     """Make the tokenizer of a GGUF file.
 
@@ -47,8 +51,8 @@ def tokenizer_of_gguf(path: Path, architecture: str, rows: int | None = None) ->
     whenever it reads what this tokenizer saved.
 
     Raises:
-        ValueError: for a kind of tokenizer that is not known, for a damaged one, and for tokens of
-            texts beyond the rows.
+        UnknownKindError: for a kind of tokenizer that is not known.
+        ValueError: for a damaged one, and for tokens of texts beyond the rows.
     """
     try:
         return _made(read_vocabulary(path).within(rows), architecture)
@@ -64,7 +68,7 @@ def _made(vocabulary: StoredVocabulary, architecture: str) -> Tokenizer:
     is_gemma = vocabulary.kind == "llama" and architecture in GEMMA
     build = _gemma if is_gemma else BY_KIND.get(vocabulary.kind)
     if build is None:
-        raise ValueError(
+        raise UnknownKindError(
             f"its tokenizer is of the kind {vocabulary.kind!r}; readable are {', '.join(BY_KIND)}"
         )
     usual = {"pre": USUAL_SPLITS.get(architecture)}

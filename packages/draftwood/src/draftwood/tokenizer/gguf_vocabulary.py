@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.tokenizer.chat_template import DEFAULT, TOOL_USE
+from draftwood.tokenizer.chat_template import DEFAULT, TOOL_USE, every
 
 PREFIX, TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
 NAMED = re.compile(re.escape(TEMPLATE) + r"\.(\w+)", re.ASCII)
@@ -130,8 +130,7 @@ class StoredVocabulary:
 
     def turn_ends(self) -> set[str]:
         """Ends of turns that the chat template writes; they need not be tokens."""
-        known = self.chat_template or ""
-        template = known if isinstance(known, str) else "\n".join(known.values())
+        template = "\n".join(every(self.chat_template))
         found = {each for each in ENDS_OF_TURNS if each in template}
         if "<|return|>" in template:
             found.discard("<|end|>")  # in gpt-oss, which ends a message of several with it
