@@ -13,6 +13,7 @@ from draftwood_methods.drafters.lookahead import Lookahead
 from draftwood_methods.drafters.merged import MergedDrafters, MergedDrawn
 from draftwood_methods.drafters.per_level import PerLevel
 from draftwood_methods.shapes.merged_graph import MergedGraph
+from draftwood_methods.shapes.raced import RacedChain
 from draftwood_methods.shapes.until import Until
 from draftwood_methods.verifiers.blockwise import TopN
 
@@ -38,7 +39,7 @@ OF_SEVERAL = (
         "a draft model's chain and copies of earlier text in one tree",
         "after Miao et al. 2024, arXiv:2305.09781",
         MergedDrafters,
-        Widths((1, 1, 1, 1)),
+        RacedChain(),
         Match(),
     ),
     methods.MethodSpec(

@@ -134,6 +134,15 @@ class Rng:
         """
         return gumbel_argmax_of_logits(logits, row, temperature, self._place_key(ahead))
 
+    def foresee(self, probs: Float[np.ndarray, " vocab"], ahead: int) -> int:
+        """The token that ``draw`` will take of such probabilities after ``ahead`` other draws.
+
+        Without noise it is the likeliest. Like ``draw_ahead`` it is for drafters.
+        """
+        if not self.noise:
+            return int(probs.argmax())
+        return max(0, gumbel_argmax(probs, self._place_key(ahead)))
+
     def _next_key(self) -> tuple[int, int]:
         key = self._place_key(0)
         self._place += 1
@@ -184,9 +193,12 @@ class Rng:
     def draw_independent(
         self, probs: Float[np.ndarray, "rows vocab"], count: int
     ) -> Int[np.ndarray, "rows {count}"]:
-        """Draw ``count`` tokens of each row, each from the whole row."""
+        """Draw ``count`` tokens of each row, each from the whole row.
+
+        Without noise they are the likeliest: copies of one would bring nothing.
+        """
         if not self.noise:
-            return probs.argmax(-1)[:, None].repeat(count, 1)
+            return topk(probs, count)
         return self._invert(probs, count, distinct=False)
 
     def draw_children(
@@ -203,8 +215,7 @@ class Rng:
 
             return children_of(rows, draw(rows, count))
         if not self.noise:
-            found = rows.likeliest(count if distinct else 1)
-            return found if distinct else found.repeated(count)
+            return rows.likeliest(count)
         uniforms = [self.uniform() for _ in range(len(rows) * count)]
         return rows.drawn(uniforms, count, distinct)
 

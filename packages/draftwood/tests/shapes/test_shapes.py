@@ -412,10 +412,16 @@ def test_impossible_settings_are_refused(make) -> None:
 
 def test_without_noise_trees_are_the_likeliest() -> None:
     probs = table()
-    for shape in (Widths((2, 1)), StochasticBeam(2, 2), Sequoia((0.5, 0.2), budget=4, max_depth=2)):
+    for shape in (
+        *(Widths((2, 1)), StochasticBeam(2, 2), Sequoia((0.5, 0.2), budget=4, max_depth=2)),
+        *(Widths((2, 2), "independent"), Independent(2, 2)),
+    ):
         trees = [grow(shape, Rng(seed, noise=False), probs) for seed in range(3)]
         assert len({tuple(tree.token_list) for tree in trees}) == 1
         assert trees[0].token_list[1] == int(probs[0].argmax())
+        for children in trees[0].children:  # a copy of a sibling would bring nothing
+            tokens = [trees[0].token_list[child] for child in children]
+            assert len({*tokens}) == len(tokens)
 
 
 def test_a_vocabulary_smaller_than_the_tree() -> None:

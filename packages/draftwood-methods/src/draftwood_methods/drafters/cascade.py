@@ -10,6 +10,7 @@ from draftwood.drafters.draft_model import DraftDistributions, DraftModel
 from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, VerifiedTree
 from draftwood.drafters.resources import Resources
 from draftwood.models.model import Model, ModelOutput, extend_in_chunks
+from draftwood.native.rows import topk
 from draftwood.sampling import Context
 from draftwood.shapes import Shape
 from draftwood.sources.source import TargetUpdate
@@ -33,7 +34,9 @@ class Cascade(Drafter):
     target's. Siblings drawn beside the chain cost no run, so that the target gets a tree.
 
     Leniency keeps tokens of the tables that the middle model likes nearly as well as what it drew:
-    fewer runs, and a chain that is drawn from no known distribution, good for matching alone.
+    fewer runs, and a chain that is drawn from no known distribution, good for matching alone. So it
+    is drawn with the random numbers that the target draws with (Daliri et al. 2024,
+    arXiv:2408.07978).
 
     Differs from the papers: tables of the middle model's own rows in the place of a bigram model of
     a text collection, and a drafted token is kept by matching.
@@ -46,7 +49,7 @@ class Cascade(Drafter):
         least: probability of the tables' whole draft below which it ends.
         order: most tokens of context of the tables.
         leniency: how many times likelier what the middle model drew may be than a token that is
-            kept in its place; at 1 none is.
+            kept in its place, each over its random number; at 1 none is.
 
     Raises:
         ValueError: for settings outside their range.
@@ -95,7 +98,7 @@ class Cascade(Drafter):
     @property
     def draw(self) -> Draw:
         """Rule by which the siblings of its trees are drawn."""
-        return "distinct" if self.leniency == 1.0 else "chosen"
+        return "distinct" if self.leniency == 1.0 else "coupled"
 
     def start(self, request: DraftRequest) -> DraftSession:
         return _CascadeSession(self, request)
@@ -116,7 +119,7 @@ class LenientCascade(Cascade):
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
-        return frozenset({"chosen"})
+        return frozenset({"coupled"})
 
 
 class _Chain:
@@ -152,7 +155,7 @@ class _Chain:
         return DraftTree(
             np.array(tokens),
             np.array(parents),
-            None if draw == "chosen" else np.concatenate(self.rows),
+            None if draw == "coupled" else np.concatenate(self.rows),
             draw,
             is_broken=self.is_broken,
         )
@@ -266,9 +269,10 @@ class _CascadeSession(DraftSession):
             node = len(waiting) - 1 + kept
             row = chain.add(output.rows[node : node + 1])
             count = min(self.config.width, row.shape[-1])
-            drawn = self.rng.draw_distinct(row, count)[0].tolist()
+            level = len(chain.rows) - 1
+            drawn = self._drawn(row, count, level)
             proposed = drafted[kept] if kept < len(drafted) else None
-            token = self._choice(row[0], drawn[0], proposed)
+            token = self._choice(row[0], drawn[0], proposed, level)
             chain.tokens.append(token)
             chain.others.append([each for each in drawn if each != token][: count - 1])
             if token != proposed:
@@ -284,9 +288,21 @@ class _CascadeSession(DraftSession):
         """The few likeliest tokens after each node of a run, with their probabilities."""
         return TargetUpdate(VerifiedTree(tree, [], output), self.sampling).rows
 
-    def _choice(self, row: Float[np.ndarray, " vocab"], drawn: int, proposed: int | None) -> int:
-        """The token that goes on: what was drawn, or with leniency what is nearly as likely."""
+    def _drawn(self, row: Float[np.ndarray, "1 vocab"], count: int, level: int) -> list[int]:
+        """The token that goes on and others; for matching with the target's own random numbers."""
+        if self.config.draw == "distinct":
+            return self.rng.draw_distinct(row, count)[0].tolist()
+        first, likely = self.rng.foresee(row[0], level), topk(row, count)[0].tolist()
+        return [first, *(token for token in likely if token != first)][:count]
+
+    def _choice(
+        self, row: Float[np.ndarray, " vocab"], drawn: int, proposed: int | None, level: int
+    ) -> int:
+        """The token that goes on: what was drawn, or with leniency what was nearly drawn."""
         if proposed is None or self.config.leniency == 1.0:
             return drawn
-        near = self.config.leniency * float(row[proposed]) >= float(row[drawn])
-        return proposed if near else drawn
+        ours, theirs = (float(row[token]) for token in (proposed, drawn))
+        if self.rng.noise:  # the numbers that the race was run with
+            own, other = self.rng.exponential_noise([proposed, drawn], level)
+            ours, theirs = ours * other, theirs * own
+        return proposed if self.config.leniency * ours >= theirs else drawn

@@ -193,8 +193,7 @@ private:
                 blocks, row.softmax.size, &shares[i * width], (int)width, shape.is_distinct, own,
                 [&](int64_t start, float* left) { row.softmax.fill(start, left); });
         }
-        topk_of(row.softmax.logits, row.softmax.size, shape.is_distinct ? (int)width : 1, own);
-        if (!shape.is_distinct) std::fill(own, own + width, *own);
+        topk_of(row.softmax.logits, row.softmax.size, (int)width, own);
     }
 
     // The children of largest perturbed values; see shapes/stochastic_beam.py.

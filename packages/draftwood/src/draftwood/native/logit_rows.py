@@ -34,11 +34,6 @@ class Children(NamedTuple):
     tokens: list[list[int]]
     chances: list[list[float]]
 
-    def repeated(self, count: int) -> "Children":
-        """Each of them so often."""
-        tokens = [row * count for row in self.tokens]
-        return Children(tokens, [row * count for row in self.chances])
-
 
 def children_of(
     probs: Float[np.ndarray, "rows vocab"], tokens: Int[np.ndarray, "rows children"]

@@ -150,7 +150,7 @@ def _check_draw(shape: Shape, tree: DraftTree) -> None:
 
 def _check_rows(tree: DraftTree, draft: np.ndarray) -> None:
     inner = [node for node, children in enumerate(tree.children) if children]
-    if tree.draw == "chosen" or not inner:
+    if tree.draw in ("chosen", "coupled") or not inner:
         return
     assert tree.probs is not None, (
         f"a tree with {tree.draw} draws must carry the rows it was drawn from"

@@ -87,6 +87,11 @@ class ScriptedRng(Rng):
             "noise that is known before a draw cannot be enumerated; test this one by sampling"
         )
 
+    def foresee(self, probs: Float[np.ndarray, " vocab"], ahead: int) -> int:
+        raise NotImplementedError(
+            "noise that is known before a draw cannot be enumerated; test this one by sampling"
+        )
+
     @property
     def next_draw(self) -> tuple[int, int]:
         raise NotImplementedError(

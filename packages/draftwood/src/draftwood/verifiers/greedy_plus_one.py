@@ -16,8 +16,9 @@ class GreedyPlusOne:
 
     What is left of p falls on the others by itself. The siblings before it are certain, so the
     proposal is q without them. A lone child is speculative sampling. Hu et al. 2025
-    (arXiv:2502.18779): no other rule accepts more on siblings drawn this way, and it comes close to
-    the best rule for distinct ones.
+    (arXiv:2502.18779): no other rule accepts more on siblings drawn this way. Where q is peaked it
+    comes close to the best rule for distinct ones; where it is flat, recursive rejection accepts
+    more.
 
     Differs from the paper: the rule is written as speculative sampling from q without the certain
     tokens, which attains the same optimum in one test.
