@@ -1,26 +1,19 @@
 """Runs that earlier versions measured are read, and go on where they were."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from command import run
 from draftwood_bench.plan.order import MeasurementOrder
 from draftwood_bench.plan.protocols import PROTOCOLS, from_json, measurement
-from draftwood_bench.records.files import read_records, read_run, renamed
-from draftwood_bench.run import describe
+from draftwood_bench.records.files import read_records, read_run
 from draftwood_bench.run.measurements import work_of
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 FOLDERS = sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
 RUNS = [name for name in FOLDERS if read_run(RESULTS / name).protocol in PROTOCOLS]
 MEASURED = [name for name in FOLDERS if name not in RUNS]
-OLD = (
-    "Sequoia(acceptance=(0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01), budget=6, depth=6,"
-    " draft_cost=0.0, target_cost=())"
-)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -57,36 +50,3 @@ def test_stored_figures_are_those_that_the_same_options_ask_for(name: str) -> No
     assert all("| llama.cpp | speculation" in str(key) for key in missing)
     assert len(wanted) == asked.count(len(models))
     assert all(replace(found[key], stats={}) == wanted[key] for key in found)
-
-
-def test_settings_that_were_renamed() -> None:
-    assert renamed(OLD) == OLD.replace("depth=", "max_depth=")
-    assert renamed(f"rsd-s | budget 14 | {OLD}") == f"rsd-s | budget 14 | {renamed(OLD)}"
-    assert renamed(renamed(OLD)) == renamed(OLD)
-    for other in ("StochasticBeam(width=2, depth=7, budget=None)", None, 3):
-        assert renamed(other) == other
-
-
-def test_a_run_with_settings_of_old_names_goes_on(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(describe, "READ_BYTES", 1 << 20)
-    prompts, output = tmp_path / "prompts.jsonl", tmp_path / "out"
-    prompts.write_text(json.dumps({"id": "a", "category": "first", "prompt": "hello"}) + "\n")
-    chosen = ("--methods", "layer-skip", "--vary", "shape", "--budget", "6", "--temperature", "0")
-    model = ("--model", target, "--dtype", "float32", "--max-new-tokens", "2")
-    command = ("bench", "axes", *chosen, *model, "--prompts", str(prompts), "--output", str(output))
-    assert run(*command).exit_code == 0
-    file = output / "records.jsonl"
-    now = file.read_text()
-    assert now.count(renamed(OLD)) == 2  # in the key, and by itself
-    before = now.replace(renamed(OLD), OLD)
-    assert before != now
-    file.write_text(before)
-    assert any(record.shape == renamed(OLD) for record in read_records(output))
-    assert run(*command).exit_code == 0
-    assert file.read_text() == before  # nothing was measured again
-    other = before.replace("depth=6", "depth=5")
-    file.write_text(other)
-    assert run(*command).exit_code == 0
-    assert file.read_text() != other  # another tree than those that are asked for

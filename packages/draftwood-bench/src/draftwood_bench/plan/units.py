@@ -1,8 +1,8 @@
 """Units of work, each measured at one moment so that its parts can be compared."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.prompt import Prompt
@@ -65,18 +65,3 @@ class Unit:
     def seed(self, base: int, number: int, turn: int = 0) -> int:
         """The seed of a request: the same for every cell."""
         return base + number + 10_000 * self.round + 1_000_000 * turn
-
-
-class PeerSystem(Protocol):
-    """Peer that answers the same prompts.
-
-    ``answer`` gives the fields in which a key's record differs.
-    """
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def alive(self) -> bool: ...
-
-    def answer(self, tokens: Sequence[int], key: Key) -> dict: ...

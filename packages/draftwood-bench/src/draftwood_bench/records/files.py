@@ -9,13 +9,13 @@ import errno
 import gzip
 import json
 import os
-import re
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -285,13 +285,7 @@ def read_clean(folder: Path) -> tuple[RunInfo, list[Record]]:
 
 def _read(path: Path) -> Iterator[tuple[Record, int]]:
     """Records and where their lines end."""
-    return read_lines(path, _content(path), _record)
-
-
-def _record(found: Any) -> Record:
-    if isinstance(found, dict):
-        found = {name: renamed(value) for name, value in found.items()}
-    return made_of(Record, found)
+    return read_lines(path, _content(path), partial(made_of, Record))
 
 
 def read_lines(
@@ -333,13 +327,6 @@ def _content(path: Path) -> bytes:
         return gzip.decompress(packed.read_bytes()) if packed.exists() else b""
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{packed} is no packed file of records: {_line(error)}") from None
-
-
-def renamed(value: Any) -> Any:
-    """A field of a record, where a shape is printed with its settings' present names."""
-    if not isinstance(value, str) or "Sequoia(" not in value:
-        return value
-    return re.sub(r"(Sequoia\(.*?, )depth=", r"\1max_depth=", value)
 
 
 class Writer:

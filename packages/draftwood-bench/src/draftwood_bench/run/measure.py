@@ -7,9 +7,10 @@ from dataclasses import asdict
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats
 from draftwood.verifiers import Match
+from draftwood_bench.peers.lineup import Peer
 from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.prompt import Prompt
-from draftwood_bench.plan.units import Key, PeerSystem, Unit
+from draftwood_bench.plan.units import Key, Unit
 from draftwood_bench.records.files import Record
 from draftwood_bench.run.identity import distribution_test
 from draftwood_bench.run.quality import quality, score
@@ -20,7 +21,7 @@ from draftwood_bench.run.workbench import Answer, Workbench
 def measure(
     bench: Workbench,
     unit: Unit,
-    peers: Sequence[PeerSystem] = (),
+    peers: Sequence[Peer] = (),
     worker: str = "local",
     done: Container[Key] = frozenset(),
 ) -> list[Record]:
@@ -35,7 +36,7 @@ def measure(
 
 
 def _in_turns(
-    bench: Workbench, unit: Unit, peers: Sequence[PeerSystem], worker: str, done: Container[Key]
+    bench: Workbench, unit: Unit, peers: Sequence[Peer], worker: str, done: Container[Key]
 ) -> list[Record]:
     """Let all configurations and peers answer a turn before the next one.
 
@@ -51,7 +52,7 @@ def _in_turns(
             break  # the rule says so: the first turn fits, or the prompt would not be here
         seed = unit.seed(bench.settings.seed, number, turn)
         asked = [peer for peer in peers if unit.key(peer.key, turn) not in done]
-        lineup: list[Configuration | PeerSystem] = [*unit.cells, *asked]
+        lineup: list[Configuration | Peer] = [*unit.cells, *asked]
         random.Random(f"{prompt.id} {turn} {unit.round} {unit.temperature}").shuffle(lineup)
         answers: dict[str, Answer] = {}
         others: dict[str, dict] = {}

@@ -9,9 +9,10 @@ import torch
 
 from draftwood.loading.weights import WeightsFolder
 from draftwood_bench.peers import environments, lineup
+from draftwood_bench.peers.lineup import Peer
 from draftwood_bench.peers.systems import System, Target, systems
 from draftwood_bench.plan.configurations import PLAIN, Configuration
-from draftwood_bench.plan.units import Key, PeerSystem, Unit
+from draftwood_bench.plan.units import Key, Unit
 from draftwood_bench.records.files import RunInfo, write_run
 from draftwood_bench.records.notes import FLOATS
 from draftwood_bench.run.workbench import Workbench
@@ -64,7 +65,7 @@ def under_way(
     done: set[Key],
     info: RunInfo,
     progress: "Progress",
-) -> Iterator[Sequence[PeerSystem]]:
+) -> Iterator[Sequence[Peer]]:
     """Start the systems that are needed.
 
     ``run.json`` says at once what they are, and in the end which failed.
@@ -96,7 +97,7 @@ def _with(info: RunInfo, known: dict[str, dict]) -> RunInfo:
     return replace(info, peers=peers)
 
 
-def asked(unit: Unit, peers: Sequence[PeerSystem], done: Container[Key]) -> list[PeerSystem]:
+def asked(unit: Unit, peers: Sequence[Peer], done: Container[Key]) -> list[Peer]:
     """Select the peers that answer a unit: they decode greedily, live, and have not answered it."""
     return [
         peer

@@ -10,13 +10,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from draftwood import methods
+from draftwood_bench.peers.lineup import Peer
 from draftwood_bench.peers.systems import System, require_known
 from draftwood_bench.plan.configurations import PLAIN, Configuration
 from draftwood_bench.plan.order import Order, Progress
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_bench.plan.prompts import PromptSet, load_prompts
 from draftwood_bench.plan.protocols import Load, Protocol, timed
-from draftwood_bench.plan.units import Key, PeerSystem, Unit, UnitKind
+from draftwood_bench.plan.units import Key, Unit, UnitKind
 from draftwood_bench.records.files import TREE, Record, RunInfo, writing
 from draftwood_bench.run.measure import measure
 from draftwood_bench.run.peers import asked, missed, named_peers, under_way
@@ -222,7 +223,7 @@ def _measuring(
             yield found
         return
     with ExitStack() as stack:
-        peers: Sequence[PeerSystem] = ()
+        peers: Sequence[Peer] = ()
         if chosen:
             peers = stack.enter_context(under_way(order, bench, chosen, left, done, info, progress))
         hours = _hours_left(bench, left)
@@ -249,9 +250,7 @@ def _hours(a_token: float, most_tokens: int, left: Sequence[Unit]) -> float:
     return a_token * most_tokens * turns / 3600
 
 
-def _measured(
-    bench: Workbench, unit: Unit, peers: Sequence[PeerSystem], done: set[Key]
-) -> list[Record]:
+def _measured(bench: Workbench, unit: Unit, peers: Sequence[Peer], done: set[Key]) -> list[Record]:
     """The records of a unit; none where only others missed it, and have failed again."""
     if not done.issuperset(unit.keys):
         return measure(bench, unit, peers)
