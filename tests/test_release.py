@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tarfile
 import venv
 import zipfile
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
 
 from checkout import ROOT, SOURCES
 from draftwood.version import __version__
@@ -89,6 +91,22 @@ def test_sources_give_the_same_wheel(
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
     assert not [name for name in names if name.endswith(STRAY)]
     assert held(wheel_of(sources, tmp_path)) == held(pure[package])
+
+
+def test_the_oldest_python_can_meet_every_pin(tmp_path: Path) -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    there = {"python_version": "3.10"}
+    kept = [
+        f"{pin.name}{pin.specifier}"
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate(there)
+    ]
+    assert len(kept) > 100
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps"]
+    for_it = ["--python-version", "3.10", "--only-binary", ":all:", "--target", str(tmp_path)]
+    done = subprocess.run([*command, *for_it, *kept], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def empty_environment(folder: Path, wheels: list[str]) -> Path:
