@@ -62,6 +62,28 @@ def test_distinct_writes_different_answers_and_one_alone_is_a_draw(target: str) 
     assert alone["method"] == "distinct"
 
 
+@pytest.mark.filterwarnings("always:there is 1 text")
+def test_fewer_answers_than_were_asked_for_are_told(target: str) -> None:
+    asked = ("hello", "--model", target, *TOGETHER, "--method", "distinct", "--temperature", "1")
+    for command in ("generate", "solve"):
+        made = run(command, *asked, "--top-k", "1")
+        assert made.exit_code == 0, made.output
+        note = "there is 1 text under these options, 3 were asked for"
+        assert [line for line in made.stderr.splitlines() if line.endswith(note)]
+        assert "asked for" not in run(command, *asked).stderr
+
+
+def test_the_prompt_s_time_is_its_own(target: str, store: str) -> None:
+    asked = ("generate", "hello hello", "--model", target, "--json")
+    for more in ((*TOGETHER, "--method", "distinct"), (*SUPERPOSED, "--datastore", store)):
+        told = [
+            each["stats"]["seconds"] for each in json.loads(run(*asked, *more).stdout)["answers"]
+        ]
+        assert told[0]["prefill"] > 0
+        assert told[0]["target"] > 0
+        assert {value for each in told[1:] for value in each.values()} == {0.0}
+
+
 def test_what_does_not_go_together_is_refused_before_anything_is_loaded(store: str) -> None:
     nowhere = ("generate", "hello", "--model", "/nowhere")
     assert "--inexact allows that" in refused(*nowhere, *SUPERPOSED[:-1], "--datastore", store)

@@ -202,6 +202,63 @@ def test_where_the_leader_is_lost_the_follower_goes_on(
     assert ids(result)[:5] == ids(ahead)[:5]
 
 
+class Silent(LocalWriter):
+    """A writer whose turns end without a token, as those of a server that filters all."""
+
+    def write(self, *args: Any) -> Any:
+        return
+        yield
+
+
+class Talkative(LocalWriter):
+    """A writer that knows no most."""
+
+    def write(self, passages: Any, most: int, *args: Any) -> Any:
+        yield from super().write(passages, MOST * 5, *args)
+
+
+def led_by(kind: type[LocalWriter], lm: LanguageModel, small: LanguageModel, rule: str) -> Any:
+    params = SamplingParams(max_new_tokens=MOST)
+    writers = {LEADER: kind(lm, PROMPT, params), FOLLOWER: LocalWriter(small, PROMPT, params)}
+    return Collaboration(parse_rule(rule), writers, MOST, 1).run()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *("foreal,n=4", "entropy-switch,tau=0", "step-router,tau=0", "random,share=1"),
+        *("first-n,n=9", "fixed-score,least=0", "oracle"),
+    ],
+)
+def test_a_leader_that_sends_nothing_is_lost(
+    rule: str, large: LanguageModel, small: LanguageModel
+) -> None:
+    result = led_by(Silent, large, small, rule)
+    assert result.tokens == MOST
+    assert result.lost == {LEADER: "it sent no tokens"}
+    assert result.costs[LEADER].turns == 1
+    assert {each.writer for each in result.passages} == {FOLLOWER}
+
+
+def test_a_turn_ends_at_its_most_whatever_the_writer_sends(
+    large: LanguageModel, small: LanguageModel
+) -> None:
+    for rule, longest in (("foreal,n=5", 5), ("first-n,n=1000", MOST)):
+        result = led_by(Talkative, large, small, rule)
+        assert result.tokens == MOST
+        turns = [each.count for each in result.passages if each.writer == LEADER]
+        assert max(turns) == longest
+        assert 0 < result.costs[LEADER].dropped <= len(turns)
+
+
+def test_a_follower_that_is_lost_ends_the_text(large: LanguageModel) -> None:
+    params = SamplingParams(max_new_tokens=MOST)
+    follower = LostAfter(large, PROMPT, params)
+    writers = {LEADER: LocalWriter(large, PROMPT, params), FOLLOWER: follower}
+    with pytest.raises(WriterLostError, match="the follower is lost: the line is dead"):
+        Collaboration(Foreal(0), writers, MOST).run()
+
+
 def test_two_vocabularies_meet_at_text(large: LanguageModel, stranger: str) -> None:
     other = draftwood.load(stranger)  # the same letters under other numbers
     result = collaborate(PROMPT, large, other, Foreal(5), max_new_tokens=MOST, exact=False).run()

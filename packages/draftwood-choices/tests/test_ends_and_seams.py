@@ -132,7 +132,7 @@ def test_an_answer_goes_on_with_what_was_asked() -> None:
     assert (before, own) == (tokenizer("Hello")["input_ids"], [3, 6])
     assert read_behind(lm, "Hello", "world a", False) == (before, own)  # begins a text
     assert read_behind(lm, "Hel", "lo a", True) == (before[:1], [2, 6])
-    (made,) = written(lm, "distinct", [own], Options(), before, 1, 0.0)
+    (made,) = written(lm, "distinct", [own], Options(), before, 1, 0.0, 0.0)
     assert (made.text, TextBuilder.whole(tokenizer, own)) == (" world a", "world a")
 
 

@@ -1,16 +1,18 @@
 """Pausing: the paper's rule, drafts that change none of its texts, and the learnt entropy."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from command import refused, run
-from draftwood import engine
+from draftwood import SamplingParams, engine
 from draftwood.drafters import Drafter, DraftModel, Nothing
 from draftwood.engine import Options
 from draftwood.models.model import Model
@@ -188,6 +190,30 @@ def test_texts_that_are_drawn_or_constrained_are_refused(sampler: Sampling) -> N
     options = Options(sampler, 8, exact=False)
     with pytest.raises(ValueError, match="set temperature 0, and leave grammars and schemas out"):
         list(engine.generate(models()["table"], Nothing(), Match(), PROMPT, options))
+
+
+@pytest.mark.parametrize(
+    "more", [{"temperature": 0.5}, {"json_schema": {"type": "object"}}, {"grammar": 'start: "a"'}]
+)
+def test_options_that_it_does_not_go_with_are_refused_with_the_request(more: Any) -> None:
+    SamplingParams(rules={"pause": 1.0}, exact=False)
+    with pytest.raises(ValueError, match="set temperature 0, and leave grammars and schemas out"):
+        SamplingParams(rules={"pause": 1.0}, exact=False, **more)
+
+
+def test_time_of_distributions_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distributions of drafted trees, and of roll-outs."""
+    calls, probs = list[None](), Sampling.probs
+
+    def slow(*args: Any) -> Any:
+        calls.append(time.sleep(0.002))
+        return probs(*args)
+
+    monkeypatch.setattr(Sampling, "probs", slow)
+    options = Options(Sampling(rules={"pause": 1.0}), 8, exact=False)
+    steps = list(engine.generate(models()["table"], Nothing(), Match(), PROMPT, options))
+    assert len(calls) > 8
+    assert sum(each.seconds["verify"] for each in steps) > 0.002 * len(calls)
 
 
 def test_the_best_entropy_is_that_of_all_that_are_tried() -> None:

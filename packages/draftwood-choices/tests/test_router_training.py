@@ -1,14 +1,18 @@
 """Routers learn what can be learnt, and say on texts held out whether they did."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from command import refused, run
+from draftwood import SamplingParams
 from draftwood_bench.plan.prompt import Prompt
 from draftwood_choices.collaboration.rules.step_router import FEATURES, StepWeights
 from draftwood_choices.collaboration.teaching import trained
+from draftwood_choices.frontier import router_course
 from draftwood_choices.frontier.router_course import RouterCourse, TaughtText
 
 Texts = list[list[tuple[list[float], float]]]
@@ -103,6 +107,22 @@ def test_a_course_that_was_stopped_goes_on(
     assert len(written) == 3
     assert file.read_text() == whole.read_text()
     assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == []
+
+
+def test_passages_are_read_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[tuple[Any, bool]]()
+
+    def told(asked: Any, *more: Any) -> Any:
+        read.append((asked, more[-1].raw))
+        return SimpleNamespace(run=lambda: None)
+
+    monkeypatch.setattr(router_course, "collaborate", told)
+    lm: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template="{{ messages }}"))
+    course = RouterCourse(lm, lm, (), SamplingParams())
+    course._text(Prompt("cloze", "last word", ("one two",), next_word="three"))
+    course._text(Prompt("sum", "math", ("What is 2 + 2?",), answer="4"))
+    assert read[0] == ("one two", True)
+    assert read[1] == ([{"role": "user", "content": "What is 2 + 2?"}], False)
 
 
 def test_train_lists_the_router() -> None:

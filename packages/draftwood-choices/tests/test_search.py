@@ -42,7 +42,7 @@ def program(folder: Path, source: str, **limits: Any) -> Program:
 class Written(Proposer):
     """A proposer that hands out these texts, and keeps the prompts that it was given."""
 
-    def __init__(self, texts: list[str], checker: Callable[[str], Judgement]) -> None:
+    def __init__(self, texts: list[str], checker: Callable[[str], Judgement] | None) -> None:
         method = SimpleNamespace(drafter=SimpleNamespace(takes_prediction=False))
         lm = SimpleNamespace(method=method, model=SimpleNamespace(context_length=None))
         super().__init__(lm, checker)  # type: ignore[arg-type]
@@ -161,12 +161,24 @@ def test_an_end_token_ends_a_step_unless_it_is_ignored(ignores: bool) -> None:
 def test_help_tells_no_temperature_that_a_method_does_not_have() -> None:
     told = " ".join(run("solve", "--help").stdout.split())
     assert "0 is greedy decoding. [default: the method's]" in told
+    assert "wrote, for best-of, lite-search, breadth-first." in told
 
 
 def test_final_answers() -> None:
     assert final_answer("It is 3, so 1,234.") == "1234"
-    assert final_answer("First.\nBlue ") == "blue"
+    assert final_answer("First.\nBlue ") == final_answer("“**Blue**.”") == "blue"
+    assert final_answer("?!") == "?!"
+    for told in ("-1,000", "-1000.0", "so -01000.", "$-1000.00"):
+        assert final_answer(told) == "-1000"
+    assert [final_answer(each) for each in ("-0.0", "100", "0.50")] == ["0", "100", "0.5"]
     assert final_answer("#### a\n#### b", pattern_of("--final", "#### (.)")) == "b"
+
+
+def test_equal_numbers_are_one_vote() -> None:
+    said = ["$20", "$18.00", "$18", "20 dollars", "$18.00", "18."]
+    found = METHODS["majority"].search(Written(said, None), "?", SearchOptions(6))
+    assert found.details == {"final": "18", "votes": {"18": 4, "20": 2}}
+    assert found.best.text == "$18.00"
 
 
 def test_paraphrases_are_left_out_and_the_bank_holds_all_words() -> None:
@@ -294,6 +306,9 @@ def test_the_table_and_the_tree_are_told_beside_the_answer(target: str) -> None:
     assert "value" in made.stderr
     assert "task" in made.stderr.splitlines()
     assert "passes" in made.stderr
+    described = run(*asked, *SHORT, "--show", "--answers", "2", "--json")
+    assert "task" in described.stderr.splitlines()
+    assert json.loads(described.stdout)["text"] + "\n" == made.stdout
 
 
 def test_a_checker_that_fails_is_a_line_and_the_answer_stays(target: str, tmp_path: Path) -> None:
@@ -320,7 +335,8 @@ def test_bad_input_is_refused(target: str, tmp_path: Path) -> None:
     assert "holds no word" in refused("solve", "?!", *model, "--method", "thought-tree")
     for more in (("--stop", "a"), ("--prediction", str(tmp_path / "checker"))):
         told = refused("solve", "hi", *model, "--method", "distinct", *more)
-        assert f"method 'distinct' does not take {more[0][2:]}" in told
+        wanted = f"method 'distinct' does not take {more[0][2:]}; leave it out, or take another"
+        assert wanted in told
     (tmp_path / "a.lark").write_text('start: "a"')
     grammar = ("--grammar", str(tmp_path / "a.lark"))
     for method in ("lite-search", "breadth-first"):
@@ -350,6 +366,10 @@ def test_options_that_would_do_nothing_are_refused_before_anything_is_loaded(
     for option, given in (("--draft-model", target), ("--datastore", str(store))):
         told = refused(*nowhere, "--method", "distinct", option, given)
         assert f"distinct drafts nothing; leave {option} out" in told
+    told = refused(*nowhere, "--rules", "pause")
+    assert "the model's own texts, and pause may change them; leave out of --rules" in told
+    assert "--inexact" not in told
+    assert "/nowhere" in refused(*nowhere, "--rules", "momentum")
     limits = ("--checker-seconds", "5", "--checker-memory", "64")
     told = refused(*nowhere, *limits)
     assert "leave --checker-seconds and --checker-memory out, or add --checker" in told

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from draftwood.text.language_model import LanguageModel
 from draftwood_bench.plan.prompt import Instruction, Prompt
 from draftwood_bench.run import describe, instructions
 from draftwood_bench.run.record_folder import RecordFolder
+from draftwood_choices.search.methods import Solution
+from draftwood_choices.search.proposals import Proposal
 from draftwood_choices.solving.run import (
     HALF,
     PLAIN,
@@ -19,6 +22,7 @@ from draftwood_choices.solving.run import (
     Half,
     Reference,
     SolvedRecord,
+    Solving,
     is_right,
     judge_for,
 )
@@ -73,6 +77,23 @@ def test_a_judge_sees_the_first_half_of_the_instructions(monkeypatch: pytest.Mon
     assert Half(replace(asked, instructions=told[2:]))("so!").value == 0.0  # sees none of one
     with pytest.raises(ValueError, match="'sum' has no instructions"):
         judge_for(SUM, HALF)
+
+
+def test_what_is_no_whole_answer_counts_as_none(tmp_path: Path) -> None:
+    task, whole = Proposal("", is_whole=False), Proposal("2 + 2 = 4")
+    steps = [Proposal(text, is_whole=False) for text in ("2 + 2 is", "4")]
+
+    def solved(*proposals: Proposal) -> SolvedRecord:
+        way: Any = SimpleNamespace(rounds=1, search=lambda *_: Solution(whole, [*proposals]))
+        lm: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template=None))
+        of = (lm, {"tree": way}, 2, None, None, [SUM], {"seed": 0}, tmp_path)
+        return Solving(*of)._solve("tree", SUM, 0)
+
+    wrong = solved(task, *steps, Proposal("It is 5"))
+    assert (wrong.mean_solved, wrong.any_solved) == (0.0, 0.0)
+    found = solved(task, *steps, whole, Proposal("It is 5"))
+    assert (found.mean_solved, found.any_solved) == (0.5, 1.0)
+    assert solved(task, *steps).mean_solved == 1.0  # of the chosen one
 
 
 def test_differences_are_paired_by_prompt() -> None:
@@ -132,6 +153,14 @@ def test_passages_are_continued_as_they_are(
     command += ("--max-new-tokens", "4", "--methods", "majority", "--output", str(tmp_path / "run"))
     assert run(*command).exit_code == 0
     assert {*read} == {("one two three two", True)}
+
+
+def test_a_datastore_that_no_method_reads_is_refused(tmp_path: Path) -> None:
+    (store := tmp_path / "texts.store").write_text("")
+    command = ("bench", "solve", "--model", "/nowhere", "--output", str(tmp_path / "run"))
+    command += ("--datastore", str(store), "--methods")
+    assert "distinct drafts nothing; leave --datastore out" in refused(*command, "distinct")
+    assert "/nowhere" in refused(*command, "distinct,best-of")
 
 
 def test_a_folder_names_the_commits_that_measured_it(

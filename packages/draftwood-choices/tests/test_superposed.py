@@ -202,6 +202,16 @@ def test_one_row_is_run_a_pass_and_one_session_is_used() -> None:
     assert task.finish_reason == "length"
 
 
+def test_texts_that_go_on_make_way_once_enough_have_ended() -> None:
+    task = SuperposedTexts(model(), PROMPT, options(), 2, knobs=ALONE)
+    task.texts = [SuperposedText((1,), -1.0), SuperposedText((2,), -2.0)]
+    task.ended = [SuperposedText((3,), -4.0, True)]
+    assert [each.tokens for each in task.best] == [(1,), (2,)]
+    task.ended.append(SuperposedText((4,), -3.0, True))
+    assert task.finish_reason == "stop"
+    assert [each.tokens for each in task.best] == [(4,), (3,)]
+
+
 def test_bad_input_is_refused() -> None:
     odd: list[dict[str, Any]] = [{"alpha": 1.0}, {"temperature": 0.0}, {"candidates": 0}]
     for knobs in odd:

@@ -48,6 +48,16 @@ def test_what_changes_texts_is_answered_where_the_server_allows_it(tiny: str) ->
         assert server.text(PROMPT, max_tokens=8, speculative={"method": "typical"})
 
 
+def test_a_rule_that_does_not_go_with_a_request_blames_the_request(tmp_path: Path) -> None:
+    form = {"temperature": 0, "structured_outputs": {"regex": "ab"}}
+    with running(save_tiny(tmp_path / "ending", end="z"), inexact=True) as server:
+        for more in ({}, form):  # the API's own temperature is 1
+            asked = {"prompt": PROMPT, "max_tokens": 4, "rules": {"pause": 1.0}, **more}
+            error = server.refused("/v1/completions", 400, **asked)
+            assert "rule 'pause' chooses among the likeliest tokens" in error["message"]
+            assert error["code"] == "invalid_value"
+
+
 def test_a_chat_is_the_text_of_the_library(server: RunningServer, lm: LanguageModel) -> None:
     messages = [{"role": "system", "content": "be"}, {"role": "user", "content": "who"}]
     wanted = lm.generate(messages, max_new_tokens=16, temperature=0.7, seed=2)

@@ -86,6 +86,23 @@ def test_what_trades_quality_is_followed_where_texts_may_be_inexact() -> None:
     assert "--inexact" in refused("generate", "Hi", "--rules", "shift")
 
 
+def test_a_rule_refuses_options_before_a_text_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def require(params: SamplingParams) -> None:
+        if params.temperature:
+            raise ValueError("no draws")
+
+    monkeypatch.setattr(PLANTED, "ban", replace(PLANTED.ban, require=require))
+    given = SamplingParams(rules={"ban": 1.0})
+    with pytest.raises(ValueError, match="no draws"):
+        replace(given, temperature=1.0)
+    for name in ("ban", "shift"):
+        own = replace(getattr(PLANTED, name), executor=lambda text, strength: text)
+        monkeypatch.setattr(PLANTED, name, own)
+    text_rule.cache_clear()
+    with pytest.raises(ValueError, match="both make steps; give one"):
+        SamplingParams(rules={"ban": 1.0, "shift": 1.0}, exact=False)
+
+
 def test_a_rule_that_two_packages_bring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = [EntryPoint("ban", f"{place}:ban", rules.GROUP) for place in ("one", "two")]
     monkeypatch.setattr(rules, "entry_points", lambda group: twice)
@@ -121,7 +138,11 @@ def test_one_rule_alone_may_make_the_steps(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_rules_are_typed_by_name_with_or_without_a_strength() -> None:
     assert parse_rules("ban, shift=0.5") == {"ban": 1.0, "shift": 0.5}
-    for text, told in (("ban=x", "strength of rule 'ban' is no number"), ("", "no rule ''")):
+    for text, told in (
+        ("ban=x", "strength of rule 'ban' is no number"),
+        ("", "no rule ''"),
+        ("ban=0.2,ban=0.9", "rule 'ban' is given twice; give it once"),
+    ):
         with pytest.raises(ValueError, match=told):
             parse_rules(text)
 

@@ -1,6 +1,7 @@
 """Methods of ``draftwood generate --answers N``, and what each takes of a text's options."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,14 @@ def require_taken(name: str, params: draftwood.SamplingParams, taken: frozenset[
     for each in params.given():
         if each not in taken:
             raise ValueError(
-                f"method {name!r} does not take {each}; leave it out, or write answers one by"
-                " one without --method"
+                f"method {name!r} does not take {each}; leave it out, or take another method"
             )
+
+
+def told_fewer(found: int, count: int) -> list[str]:
+    """Say that there are fewer texts than were asked for; nothing where there are not."""
+    are = "is 1 text" if found == 1 else f"are {found} texts"
+    return [f"there {are} under these options, {count} were asked for"] * (found < count)
 
 
 def distinct(
@@ -41,7 +47,9 @@ def distinct(
     for _ in run_all([task]):
         pass
     texts, behind = [each.tokens for each in task.texts], lm.text_before(given, params.raw)
-    spent = task.runs - 1, time.perf_counter() - since
+    for note in told_fewer(len(texts), count):
+        warnings.warn(note, stacklevel=2)
+    spent = task.runs - 1, time.perf_counter() - since, task.prefill_seconds
     return written(lm, "distinct", texts, options, behind, *spent)
 
 
@@ -60,7 +68,9 @@ def superposed(
     for _ in run_all([task]):
         pass
     texts, behind = [each.tokens for each in task.best], lm.text_before(given, params.raw)
-    spent = task.runs, time.perf_counter() - since
+    for note in told_fewer(len(texts), count):
+        warnings.warn(note, stacklevel=2)
+    spent = task.runs, time.perf_counter() - since, task.prefill_seconds
     return written(lm, "superposed", texts, options, behind, *spent)
 
 
@@ -82,6 +92,7 @@ def written(
     behind: Sequence[int],
     runs: int,
     seconds: float,
+    prefill_seconds: float,
 ) -> list[draftwood.Generation]:
     """Answers in the form of others.
 
@@ -90,7 +101,8 @@ def written(
         behind: tokens before each.
         runs: forward passes behind the prompt's, which all shared: they stand with the first one,
             so that sums count them once.
-        seconds: likewise.
+        seconds: likewise, with those of the prompt's pass.
+        prefill_seconds: of these, how many the prompt took.
     """
     from draftwood.text.builder import TextBuilder
 
@@ -98,7 +110,8 @@ def written(
     for tokens in texts:
         stats = Stats(tokens=len(tokens))
         if not made:
-            stats.prefills, stats.target_runs, stats.seconds["target"] = 1, runs, seconds
+            stats.prefills, stats.target_runs = 1, runs
+            stats.seconds |= {"prefill": prefill_seconds, "target": seconds - prefill_seconds}
         text = TextBuilder.whole(lm.tokenizer, tokens, behind)
         reason = "stop" if tokens and tokens[-1] in options.stop_tokens else "length"
         made.append(draftwood.Generation(text, list(tokens), reason, lm.name, name, stats))

@@ -15,6 +15,7 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context
 from draftwood.shapes.base import RowsAfter
 from draftwood.shapes.stochastic_beam import Beams
+from draftwood.together import clock
 
 
 @dataclass(eq=False)
@@ -66,6 +67,7 @@ class DistinctTexts(KeepsCache):
     Attributes:
         texts: in the order of drawing.
         runs, rows: forward passes, and tokens of texts that they ran.
+        prefill_seconds: of the passes over the prompt.
 
     Raises:
         ValueError: for an empty or too long prompt, no texts, a grammar, and a target that cannot
@@ -87,6 +89,7 @@ class DistinctTexts(KeepsCache):
         self.sampler = options.sampler.for_drafting()
         self.texts = [DistinctText()]
         self.runs = self.rows = 0
+        self.prefill_seconds = 0.0
         self._ran: list[int] = []  # places of the texts whose rows are being computed
 
     @property
@@ -97,9 +100,10 @@ class DistinctTexts(KeepsCache):
     def plan(self, budget: engine.StepBudget) -> Sequence[engine.ModelInput]:
         del budget
         if not self.runs:
-            self.texts[0].session = self.target.start()
+            since, self.texts[0].session = clock(), self.target.start()
             if len(self.prompt) > 1:
                 extend_in_chunks(self.texts[0].session, self.prompt[:-1])
+            self.prefill_seconds = clock() - since
         self._ran = [place for place, each in enumerate(self.texts) if not each.ended]
         asked = list[engine.ModelInput]()
         for place in self._ran:
@@ -110,7 +114,8 @@ class DistinctTexts(KeepsCache):
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[object]:
         """Draw the next level; reports nothing before the end."""
-        del seconds
+        if not self.runs:
+            self.prefill_seconds += seconds
         self.runs, self.rows = self.runs + 1, self.rows + len(outputs)
         given = dict(zip(self._ran, outputs, strict=True))
         places = range(len(self.texts))

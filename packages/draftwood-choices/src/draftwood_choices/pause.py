@@ -8,9 +8,12 @@ from jaxtyping import Float
 
 from draftwood import engine
 from draftwood.models.model import ForwardInput, ModelOutput
+from draftwood.native.rows import topk
 from draftwood.rules import Before, TextRule
 from draftwood.sampling import Context, LazyProbs, Sampling
+from draftwood.sampling_params import SamplingParams
 from draftwood.stats import Step
+from draftwood.together import clock
 from draftwood.tree import DraftTree
 from draftwood.verifiers.verifier import Verdict
 
@@ -124,6 +127,8 @@ class PausingSteps:
     passes; the one that begins the roll-out of the best mean log-probability becomes text. The rest
     of that roll-out is the next draft. Nothing of that depends on what was drafted.
 
+    Differs from the paper: the first token, which the prompt's pass gives, is the likeliest one.
+
     Args:
         text: whose drafter has started.
         bound: entropy in nats, of what options of sampling leave of the distribution.
@@ -134,11 +139,7 @@ class PausingSteps:
 
     def __init__(self, text: engine.Sequence, bound: float) -> None:
         sampler = text.options.sampler
-        if not sampler.greedy or type(sampler) is not Sampling:
-            raise ValueError(
-                "rule 'pause' chooses among the likeliest tokens; set temperature 0, and leave"
-                " grammars and schemas out"
-            )
+        _require_likeliest(sampler.greedy and type(sampler) is Sampling)
         self.in_turn, self.bound = BehindRollOuts(text), bound
         self._sampler = sampler.for_drafting()  # whole distributions
         self._planned: tuple[ForwardInput, dict[str, float]] | None = None
@@ -159,15 +160,16 @@ class PausingSteps:
         if self._pause is not None:
             return self._grow(self._pause, outputs[0], seconds)
         assert self._planned is not None  # commit follows plan
-        run, spent = self._planned
+        since, (run, spent) = clock(), self._planned
         self.in_turn.ahead = []
         spent["target"] += seconds
         path, row = self._followed(run.tree, outputs[0])
         left = min(LENGTH, self.text.tokens_left - len(path) - 1)
         if entropy(row) < self.bound or left < 1:
             verdict = Verdict(path, int(row.argmax()))
+            spent["verify"] += clock() - since
             return [self.in_turn.commit_path(run.tree, verdict, outputs[0], spent)]
-        chosen = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
+        chosen = topk(row[None], min(CANDIDATES, len(row)))[0].tolist()
         with np.errstate(divide="ignore"):
             logs = np.log(row[chosen].astype(np.float64)).tolist()
         node, stops = (path or [0])[-1], self.text.options.stop_tokens
@@ -179,6 +181,7 @@ class PausingSteps:
         self._pause = Pause(
             run, outputs[0], path, run.tree.without_probs(), spent, rollouts, len(run.tree)
         )
+        spent["verify"] += clock() - since
         return self._ended(self._pause)
 
     def _followed(
@@ -198,7 +201,7 @@ class PausingSteps:
 
     def _grow(self, pause: Pause, output: ModelOutput, seconds: float) -> Sequence[Step]:
         """Add the likeliest token to every roll-out that was run."""
-        text, tree, going = self.text, pause.tree, pause.end_pass(seconds)
+        since, text, tree, going = clock(), self.text, pause.tree, pause.end_pass(seconds)
         longest = min(LENGTH, text.tokens_left - len(pause.path) - 1)
         for each, logits in zip(going, output.rows[-len(going) :], strict=True):
             nodes = [0, *tree.path_to(each.node)]
@@ -208,6 +211,7 @@ class PausingSteps:
             each.tokens.append(token)
             each.log_probs.append(float(np.log(row[token])))
             each.ended = token in text.options.stop_tokens or len(each.tokens) > longest
+        pause.seconds["verify"] += clock() - since
         return self._ended(pause)
 
     def _ended(self, pause: Pause) -> Sequence[Step]:
@@ -236,17 +240,33 @@ def pausing(text: engine.Sequence, strength: float) -> engine.Executor:
     return PausingSteps(text, strength * learnt_entropy(text.target) if strength else 0.0)
 
 
+def require_greedy(params: SamplingParams) -> None:
+    """Raise ValueError for options of a text that is drawn, or that follows a grammar."""
+    is_free = params.json_schema is None and params.grammar is None
+    _require_likeliest(params.temperature == 0 and is_free)
+
+
+def _require_likeliest(is_free: bool) -> None:
+    if not is_free:
+        raise ValueError(
+            "rule 'pause' chooses among the likeliest tokens; set temperature 0, and leave"
+            " grammars and schemas out"
+        )
+
+
 def leave(row: Float[np.ndarray, " vocab"], before: Before, strength: float) -> None:
     """Change nothing: the executor chooses."""
 
 
 PAUSE = TextRule(
     "pause",
-    "above an entropy that 'draftwood tune --pause' learns, the token with the best roll-out",
+    "above an entropy that 'draftwood tune --pause' learns, the token with the best roll-out; the"
+    " first token stays the likeliest",
     "AdaDec, He et al. 2025, arXiv:2506.08980",
     "trades quality",
     published=1.0,
     change=leave,
     executor=pausing,
+    require=require_greedy,
 )
 """Pause and look ahead, with a factor on the learnt entropy as its strength; 0 always pauses."""

@@ -14,6 +14,7 @@ from draftwood.engine.task import KeepsCache
 from draftwood.models.model import Model, ModelOutput, ModelSession, PromptInput, extend_in_chunks
 from draftwood.models.requirements import require_ability
 from draftwood.native.rows import topk
+from draftwood.together import clock
 
 WEIGHTS = (0.01, 0.04, 0.15)
 """Weights of chances behind 1, 2 and 3 tokens, as published for n-grams to 4."""
@@ -95,6 +96,7 @@ class SuperposedTexts(KeepsCache):
         texts: that go on, the best first.
         ended: texts with an end token.
         runs: forward passes behind the prompt's, of a row each.
+        prefill_seconds: of the passes over the prompt.
 
     Raises:
         ValueError: for an empty prompt, no texts, missing n-grams, a temperature or grammar, and a
@@ -126,6 +128,7 @@ class SuperposedTexts(KeepsCache):
         self._longest = self.options.longest(self.target, self.prompt)
         self.texts, self.ended = [SuperposedText()], list[SuperposedText]()
         self.runs = 0
+        self.prefill_seconds = 0.0
         self._session: ModelSession | None = None
 
     @property
@@ -137,15 +140,18 @@ class SuperposedTexts(KeepsCache):
 
     @property
     def best(self) -> list[SuperposedText]:
-        """At most k of all texts, the best first."""
-        return sorted([*self.ended, *self.texts], key=lambda text: -text.score)[: self.count]
+        """At most k texts, the best first; those that go on only where fewer than k have ended."""
+        is_enough = len(self.ended) >= self.count
+        found = self.ended if is_enough else [*self.ended, *self.texts]
+        return sorted(found, key=lambda text: -text.score)[: self.count]
 
     def plan(self, budget: engine.StepBudget) -> Sequence[engine.ModelInput]:
         del budget
         if self._session is None:
-            self._session = self.target.start()
+            since, self._session = clock(), self.target.start()
             if len(self.prompt) > 1:
                 extend_in_chunks(self._session, self.prompt[:-1])
+            self.prefill_seconds = clock() - since
             return [PromptInput(self._session, self.prompt[-1:], "last")]
         return [PromptInput(self._session, (), "last", embeddings=self.mixture()[None])]
 
@@ -163,8 +169,10 @@ class SuperposedTexts(KeepsCache):
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[object]:
         """Let the texts go on; reports nothing before the end."""
-        del seconds
-        self.runs += bool(self.texts[0].tokens)
+        if self.texts[0].tokens:
+            self.runs += 1
+        else:
+            self.prefill_seconds += seconds
         tokens, log_probs = self._candidates(outputs[0].rows[-1])
         grown = [
             SuperposedText((*text.tokens, token), text.score + score, token in self._ends)

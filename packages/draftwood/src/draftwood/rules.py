@@ -14,7 +14,7 @@ from draftwood.optional import entry_points, install_command
 from draftwood.validation import require_number
 
 if TYPE_CHECKING:
-    from draftwood.sampling_params import DrawingOptions
+    from draftwood.sampling_params import DrawingOptions, SamplingParams
 
 GROUP = "draftwood.rules"
 """Entry points of packages that name rules: ``TextRule``, one each, by its name."""
@@ -60,6 +60,8 @@ class TextRule:
             token must keep a finite number.
         executor: starts what makes the steps of a text; None leaves them to the core.
         greatest: strength above which no greater one means anything else.
+        require: raises ValueError for options of a text that it does not go with; None where it
+            goes with all.
 
     Raises:
         ValueError: for another promise.
@@ -73,6 +75,7 @@ class TextRule:
     change: Callable[[Row, Before, float], None]
     executor: StartExecutor | None = None
     greatest: float = float("inf")
+    require: "Callable[[SamplingParams], None] | None" = None
 
     def __post_init__(self) -> None:
         if self.promise not in get_args(RulePromise):
@@ -135,11 +138,13 @@ def parse_rules(text: str) -> dict[str, float]:
     """Rules as users type them: ``name=strength``, or a name alone for its published strength.
 
     Raises:
-        ValueError: for an unknown name and a strength that is no number.
+        ValueError: for an unknown name, one that is given twice, and a strength that is no number.
     """
     found = dict[str, float]()
     for part in text.split(","):
         name, given, strength = part.strip().partition("=")
+        if name in found:
+            raise ValueError(f"rule {name!r} is given twice; give it once")
         try:
             found[name] = float(strength) if given else text_rule(name).published
         except ValueError:
@@ -178,6 +183,15 @@ def require_allowed(rules: Collection[str], exact: bool) -> None:
             f"rule {lossy[0]!r} changes what the model would say; --inexact, in Python exact=False,"
             " allows that"
         )
+
+
+def require_options(params: "SamplingParams") -> None:
+    """Raise ValueError where a rule does not go with the other options, or with another rule."""
+    for name in params.rules or ():
+        require = text_rule(name).require
+        if require is not None:
+            require(params)
+    executor_of(params.rules)
 
 
 def executor_of(rules: Mapping[str, float] | None) -> Callable[[Any], Any] | None:

@@ -18,6 +18,7 @@ from draftwood.rules import (
     penalise_repetition,
     penalise_said,
     require_allowed,
+    require_options,
     require_rules,
 )
 from draftwood.validation import (
@@ -350,6 +351,7 @@ class SamplingParams(DrawingOptions, LengthOptions):
         super().__post_init__()
         require_one_grammar(self.json_schema, self.grammar)
         require_allowed(self.rules or (), self.exact)
+        require_options(self)
         if self.min_tokens > self.max_new_tokens:
             raise ValueError(
                 f"min_tokens ({self.min_tokens}) must be at most max_new_tokens"

@@ -71,8 +71,8 @@ class CollaborationResult:
 class Collaboration:
     """A text under way: iterate for its passages as they stand, then read ``result``.
 
-    A writer that is lost before its first token ends it with WriterLostError; where one is lost
-    later, the follower goes on.
+    A writer that fails before its first token ends it with WriterLostError. Where one fails later,
+    or ends a turn without a token, it is lost and the follower goes on.
 
     Args:
         rule: says who writes next.
@@ -157,7 +157,8 @@ class Collaboration:
         passage = self._written(asked)
         if passage is None:  # the leader is lost
             passage = replaced or self._written(_without_leader(asked))
-        assert passage is not None
+        if passage is None:
+            raise WriterLostError(f"the follower is lost: {self.result.lost[FOLLOWER]}")
         if passage is replaced:
             self._count(passage, 1)
         passages.append(passage)
@@ -188,14 +189,18 @@ class Collaboration:
         if fits is not None:
             self.is_full = fits == 0
             most = min(most, fits)
-        written, kept = passage.tokens, None
+        written, kept, count = passage.tokens, None, 0
         if most > 0:
             writer.cost.turns += 1
             seed = self.chance.getrandbits(62)
             try:
                 with closing(writer.write(passages, most, seed, asked.reads)) as writing:  # type: ignore[arg-type]
                     for token in writing:
+                        if count >= most and token.count and not token.is_end:
+                            writer.cost.dropped += token.count
+                            break
                         written.append(token)
+                        count += token.count
                         kept = None if asked.until is None else asked.until(passage)
                         if kept is not None:
                             break
@@ -206,8 +211,11 @@ class Collaboration:
                         " answers"
                     ) from None
                 self.result.lost[asked.writer] = str(error)
-                if not written:
-                    return None
+            else:
+                if not count and not passage.ends_text:
+                    self.result.lost[asked.writer] = "it sent no tokens"
+            if not written:
+                return None
         if kept is not None:
             writer.cost.dropped += count_of(written[kept:])
             del written[kept:]

@@ -88,7 +88,7 @@ class RouterCourse:
 
     def _text(self, prompt: Prompt) -> TaughtText:
         teacher = RouterTeacher(self.tau)
-        options = replace(self.params, exact=False)
+        options = replace(self.params, exact=False, raw=prompt.next_word is not None)
         asked = asked_of(prompt, self.follower)
         collaborate(asked, self.leader, self.follower, teacher, options).run()
         return TaughtText(prompt.id, teacher.seen)

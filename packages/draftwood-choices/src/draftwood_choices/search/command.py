@@ -1,6 +1,7 @@
 """`draftwood solve`: propose answers, judge them, go on."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from click.core import ParameterSource
 
 from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
-from draftwood.sampling_params import OPTIONS
+from draftwood.sampling_params import OPTIONS, SamplingParams
 from draftwood_choices.search.methods import (
     METHODS,
     SearchOptions,
@@ -31,7 +32,10 @@ judge_option = click.option(
     "--judge",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Judge by a value head that 'draftwood train value' wrote, for best-of and lite-search.",
+    help=(
+        "Judge by a value head that 'draftwood train value' wrote, for"
+        f" {', '.join(name for name, way in METHODS.items() if way.takes_head)}."
+    ),
 )
 
 
@@ -48,6 +52,17 @@ def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
     head = ValueHead.load(folder)
     head.require_model(lm)
     return head
+
+
+def require_own_texts(rules: Mapping[str, float] | None) -> None:
+    """Raise ValueError for rules that trade quality, which no flag of a search allows."""
+    try:
+        SamplingParams(rules=rules)
+    except ValueError as error:
+        raise ValueError(
+            f"a search chooses among the model's own texts, and {', '.join(rules or ())} may change"
+            " them; leave out of --rules what trades quality"
+        ) from error
 
 
 def typed(*names: str) -> list[str]:
@@ -169,6 +184,7 @@ def solve(
         raise ValueError(f"no checker is given; leave {' and '.join(spare)} out, or add --checker")
     checking = checker_of(checker, checker_seconds, checker_memory << 20) if checker else None
     pattern = None if final is None else pattern_of("--final", final)
+    require_own_texts(decoding["rules"])
     if decoding["temperature"] is None:
         decoding["temperature"] = way.temperature
     names.require()
@@ -178,21 +194,18 @@ def solve(
         written = generate.read_prompt("the task")
     lm = options.load(names, None, measure=False)
     from draftwood_choices.search.proposals import Proposer
+    from draftwood_choices.search.view import say_proposals, say_tree
 
     proposer = Proposer(lm, checking, decoding, head=head_for(lm, judge))
     wanted = SearchOptions(answers, rounds or way.rounds, pattern)
     found = way.search(proposer, options.messages(lm, written, system), wanted)
     if checking is not None and found.best.judgement is None:
         found.best.judgement = proposer.judge(found.best.text)
-    if as_json:
-        click.echo(json.dumps(described(found, method, proposer)))
-    else:
-        from draftwood_choices.search.view import say_proposals, say_tree
-
+    if not as_json:
         say_proposals(found, proposer.spent)
-        if show:
-            say_tree(found)
-        click.echo(found.best.text)
+    if show:
+        say_tree(found)
+    click.echo(json.dumps(described(found, method, proposer)) if as_json else found.best.text)
     for note in found.notes:
         notes().print(note, markup=False, soft_wrap=True)
     for fault in dict.fromkeys(proposer.faults):

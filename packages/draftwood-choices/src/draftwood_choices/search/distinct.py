@@ -6,7 +6,7 @@ from typing import Any
 import draftwood
 from draftwood.engine import run_all
 from draftwood.text.builder import TextBuilder
-from draftwood_choices.answers import DRAWING, OF_TOKENS, options_of, require_taken
+from draftwood_choices.answers import DRAWING, OF_TOKENS, options_of, require_taken, told_fewer
 from draftwood_choices.distinct import DistinctTexts
 from draftwood_choices.search.methods import SearchOptions, Solution
 from draftwood_choices.search.proposals import Proposal, Proposer, best_of
@@ -37,4 +37,4 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
         text = TextBuilder.whole(lm.tokenizer, each.tokens, behind)
         mean = each.log_prob / max(1, len(each.tokens))
         made.append(proposer.judged(Proposal(text, each.tokens, mean, value=each.log_prob)))
-    return Solution(best_of(made), made)
+    return Solution(best_of(made), made, notes=told_fewer(len(made), options.answers))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from draftwood_choices.search.value_head import ValueHead
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+MARKS = " \t.,;:!?\"'`*_“”‘’"  # noqa: RUF001
+"""Characters around a last line, between which answers do not differ."""
 LONGEST_LOOK = 10.0
 """Seconds that a pattern of the final answer may take for a text."""
 
@@ -221,8 +223,8 @@ def final_answer(text: str, pattern: "regex.Pattern[str] | None" = None) -> str:
     """Find what an answer says in the end, by which answers are compared.
 
     Args:
-        pattern: its last match, or the first group of that; None takes the last number, or the
-            last line where there is none.
+        pattern: its last match, or the first group of that; None takes the last number, as 18 of
+            $18.00, or without one the last line, between marks and without case.
 
     Raises:
         ValueError: for a pattern that takes too long.
@@ -240,8 +242,16 @@ def final_answer(text: str, pattern: "regex.Pattern[str] | None" = None) -> str:
     if found:
         last = found[-1]
         said = last[1] if pattern is not None and pattern.groups else last[0]
-        return (said or "").strip() if pattern is not None else said.replace(",", "").rstrip(".")
-    return text.strip().rpartition("\n")[2].strip().lower()
+        return (said or "").strip() if pattern is not None else _plain(said)
+    line = text.strip().rpartition("\n")[2].lower()
+    return line.strip(MARKS) or line
+
+
+def _plain(number: str) -> str:
+    """A number as equal ones are all written: without commas and zeros that say nothing."""
+    whole, _, rest = number.lstrip("-").replace(",", "").partition(".")
+    found = f"{whole.lstrip('0') or '0'}.{rest}".rstrip("0").rstrip(".")
+    return f"-{found}" if number.startswith("-") and found != "0" else found
 
 
 def best_of(proposals: Sequence[Proposal]) -> Proposal:

@@ -93,8 +93,10 @@ def solve(
     ways = {each: search_method(each) for each in methods.split(",")}
     check_methods(ways.values(), checker is not None, judge is not None)
     of_draws = [] if any(each.draws for each in ways.values()) else typed("answers", "temperature")
+    given = sorted(options.option_of(need) for need in names.given)
+    of_drafts = [] if any(each.drafts for each in ways.values()) else given
     for each in ways.values():
-        require_taken(each, rounds is not None, of_draws=of_draws)
+        require_taken(each, rounds is not None, of_draws=of_draws, of_drafts=of_drafts)
     checking: Any = checker
     if checker not in (None, REFERENCE, HALF):
         checking = checker_of(checker, 10.0, 1 << 30)

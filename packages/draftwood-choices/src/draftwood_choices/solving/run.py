@@ -35,8 +35,8 @@ class SolvedRecord:
         point: way to search, or ``PLAIN``.
         prompt: its id.
         solved: 1 where the answer that was chosen is right, else 0.
-        mean_solved: share of those looked at that are right, as of one at random.
-        any_solved: 1 where one of those looked at is right, else 0.
+        mean_solved: share of the whole answers that are right, as of one at random.
+        any_solved: 1 where one of these is right, else 0.
         tokens, passes, judge_calls, seconds: see ``Spent``.
         text: the answer that was chosen.
         nodes: of the search, fields of ``SearchNode``; empty in records of old runs.
@@ -178,7 +178,8 @@ class Solving:
             options = SearchOptions(self.answers, self.rounds or way.rounds)
             found = way.search(proposer, asked, options)
         spent = proposer.spent
-        right = [is_right(prompt, each.text) for each in found.proposals or [found.best]]
+        answers = [each for each in found.proposals if each.is_whole] or [found.best]
+        right = [is_right(prompt, each.text) for each in answers]
         return SolvedRecord(
             *(point, prompt.id, is_right(prompt, found.best.text)),
             *(sum(right) / len(right), max(right)),
