@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from draftwood_bench.records.files import Record
-from draftwood_bench.records.notes import notes
-from draftwood_bench.records.statistics import pooled
-from draftwood_bench.report import trees
-from draftwood_bench.report.findings import accepted, findings, per_token
-from draftwood_bench.report.headlines import (
+from benchmarks.pages.headlines import (
     method_sentences,
     peer_sentences,
     quality_sentences,
     speed_sentences,
 )
+from draftwood_bench.records.files import Record
+from draftwood_bench.records.notes import notes
+from draftwood_bench.records.statistics import pooled
+from draftwood_bench.report import trees
+from draftwood_bench.report.findings import accepted, findings, per_token
 from draftwood_bench.report.method_speeds import measured_speeds
 from draftwood_bench.report.overview import chosen, facts, overview
 from draftwood_bench.report.page import headline, page

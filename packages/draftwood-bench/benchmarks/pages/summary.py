@@ -5,16 +5,16 @@ from pathlib import Path
 
 from benchmarks.common.json_lines import RESULTS, read
 from benchmarks.pages import servers, trees
-from benchmarks.pages.runs import STATED, measured
-from benchmarks.pages.speed import fastest_peer, peer_name, summaries_at
-from benchmarks.training import growth
-from draftwood_bench.records.statistics import Summary
-from draftwood_bench.report.headlines import (
+from benchmarks.pages.headlines import (
     method_sentences,
     peer_sentences,
     quality_sentences,
     speed_sentences,
 )
+from benchmarks.pages.runs import STATED, measured
+from benchmarks.pages.speed import fastest_peer, peer_name, summaries_at
+from benchmarks.training import growth
+from draftwood_bench.records.statistics import Summary
 from draftwood_bench.report.reading import MeasuredRun
 from draftwood_bench.report.table import number
 
