@@ -12,6 +12,8 @@ from draftwood_serve.affinity import (
     Affinity,
     ReplicaLoad,
     beginnings_of,
+    fields_of,
+    texts_of,
 )
 
 LONG = "All work and no play makes Jack a dull boy. " * 40
@@ -20,7 +22,7 @@ LONG = "All work and no play makes Jack a dull boy. " * 40
 def chat(*said: str, owner: str = "", **more: Any) -> list[bytes]:
     roles = ("user", "assistant")
     messages = [{"role": roles[n % 2], "content": text} for n, text in enumerate(said)]
-    return beginnings_of(owner, json.dumps({"messages": messages, **more}).encode())
+    return beginnings_of(owner, {"messages": messages, **more})
 
 
 def test_the_least_busy_replica_is_chosen_and_replicas_take_turns() -> None:
@@ -84,7 +86,7 @@ def test_beginnings_are_told_apart_by_owner_model_and_what_is_read_first() -> No
 
 def test_generate_s_system_is_read_before_the_prompt() -> None:
     def generate(system: str, prompt: str) -> list[bytes]:
-        return beginnings_of("", json.dumps({"prompt": prompt, "system": system}).encode())
+        return beginnings_of("", {"prompt": prompt, "system": system})
 
     known = generate(LONG, "a")
     assert len(known) >= len(LONG) // BLOCK
@@ -95,15 +97,38 @@ def test_generate_s_system_is_read_before_the_prompt() -> None:
 @pytest.mark.parametrize("name", ["prompt", "input"])
 @pytest.mark.parametrize("prompt", [LONG, list(range(900))])
 def test_prompts_of_all_endpoints_have_beginnings(name: str, prompt: Any) -> None:
-    found = beginnings_of("", json.dumps({"temperature": 1, name: prompt}).encode())
-    other = beginnings_of("", json.dumps({name: prompt, "seed": 3}).encode())
+    found = beginnings_of("", {"temperature": 1, name: prompt})
+    other = beginnings_of("", {name: prompt, "seed": 3})
     assert found == other
     assert len(found) == len(json.dumps([prompt])) // BLOCK
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"[" * 200_000, b'{"messages": 1}', b"\xff{"])
 def test_what_cannot_be_read_has_no_beginnings(body: bytes) -> None:
-    assert beginnings_of("", body) == []
+    fields = fields_of(body)
+    assert beginnings_of("", fields) == []
+    assert texts_of(fields) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({"prompt": "go"}, 1),
+        ({"prompt": "go", "n": 3}, 3),
+        ({"prompt": ["go", "on"], "n": 2}, 4),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"messages": [{}, {}], "n": 5}, 5),
+        ({"input": ["a", "b", "c"]}, 3),
+        ({"input": [{"role": "user"}, {}]}, 1),
+        ({"prompt": [], "n": 10**9}, 1),
+        ({"prompt": None, "n": "2"}, 1),
+    ],
+)
+def test_a_request_weighs_as_much_as_the_texts_it_asks_for(
+    fields: dict[str, Any], texts: int
+) -> None:
+    assert texts_of(fields) == texts
 
 
 def test_long_prompts_and_many_beginnings_are_bounded() -> None:

@@ -78,12 +78,25 @@ def test_too_many_are_sent_away_and_told_when_to_come_back(slow: RunningServer) 
     response = slow.client.post("/v1/completions", json=LONG)
     assert response.status_code == 429
     assert response.json()["error"]["code"] == "rate_limit_exceeded"
+    assert response.json()["error"]["message"].startswith("1 requests wait already; try again in")
     assert 0 < int(response.headers["retry-after"]) <= 120
     assert 0 < int(response.headers["retry-after-ms"]) <= 120_000
     for connection in connections:
         connection.close()
     wait_for(slow.idle)
     assert len(slow.text("go", max_tokens=4)) == 4
+
+
+def test_without_a_queue_the_places_are_said_to_be_taken(slow: RunningServer) -> None:
+    connections = [send(slow, **LONG) for _ in range(2)]
+    wait_for(lambda: slow.running_texts == 2)
+    slow.service.settings.__dict__["max_queue"] = 0
+    error = slow.refused("/v1/completions", 429, **LONG)
+    slow.service.settings.__dict__["max_queue"] = 1
+    assert error["message"].startswith("all places are taken, and none waits here; try again in")
+    for connection in connections:
+        connection.close()
+    wait_for(slow.idle)
 
 
 def test_a_place_is_foretold_by_requests_that_end_while_some_run(
@@ -203,6 +216,28 @@ def test_a_server_that_stops_ends_what_runs_with_an_error_and_takes_nothing_new(
         assert lines[-1] == "data: [DONE]"
         assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == "stopping"
         wait_for(lambda: server.server.should_exit)
+
+
+def test_a_second_signal_tells_all_clients_and_leaves_no_traceback(
+    endless: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    how: dict[str, Any] = {"method": "plain", "max_batch": 2, "drain_seconds": 60.0}
+    with running(endless, **how) as server, ThreadPoolExecutor(6) as pool:
+
+        def ask(stream: bool) -> httpx.Response:
+            url = f"{server.address}/v1/completions"
+            return httpx.post(url, json={**LONG, "stream": stream}, timeout=60)
+
+        asked = [pool.submit(ask, stream) for stream in (True, False) * 3]  # four of them wait
+        wait_for(lambda: len(server.service.open) == 6 and server.running_texts == 2)
+        for _ in range(2):
+            server.server.handle_exit(15, None)
+        for each in asked:
+            answer = each.result(20)
+            assert '"code":"stopping"' in answer.text
+            assert "data:" in answer.text or answer.status_code == 503
+        wait_for(lambda: server.server.should_exit, 5)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 MESSAGE = {"role": "user", "content": "go"}

@@ -21,8 +21,9 @@ from click.testing import CliRunner
 import draftwood
 from draftwood import cluster
 from draftwood.cli.main import main
+from draftwood.costs.calibration import Calibration
 from draftwood.optional import install_command
-from draftwood_serve import replicas
+from draftwood_serve import replica, replicas
 from draftwood_serve.access_log import ServerLog
 from draftwood_serve.affinity import ReplicaLoad
 from draftwood_serve.replica import ReplicaFacts
@@ -185,6 +186,62 @@ def test_a_cluster_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     found.when_lost = lambda: told.append("server")
     found._watch()  # comes back
     assert told == ["server"]
+
+
+def test_replicas_are_stopped_before_ray_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Actor:
+        """Replica that counts its stops."""
+
+        stop = SimpleNamespace(remote=lambda: told.append("stop"))
+
+    ray = FakeRay({"CPU": 8}, wait=lambda waited, **_: told.append(f"wait {len(waited)}"))
+    found = placed(monkeypatch, ray, 3)
+    for number, slot in enumerate(found._slots[:2]):  # the third one has not started
+        facts = ReplicaFacts("http://127.0.0.1:1", 1, 512, None)
+        slot.actor = Actor()
+        slot.running = RunningReplica(facts.address, facts, ReplicaLoad(number))
+    found.close()
+    assert told == ["stop", "stop", "wait 2"]
+    assert ray.ended
+
+
+def test_a_replica_that_stops_keeps_what_its_passes_taught(
+    tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(Calibration, "keep", lambda self, command: kept.append(command))
+    monkeypatch.setattr(replica, "prepare_process", lambda settings: None)
+    own = replica.Replica(ServeSettings(tiny, method="plain"), everywhere=False)
+    own.start()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(own.run)
+        own.stop()
+        assert kept == ["draftwood serve"]
+        with pytest.raises(RuntimeError, match="the server of this replica has ended"):
+            running.result(10)
+    own.server.should_exit = True
+    own.thread.join(10)
+
+
+@pytest.mark.parametrize("has_token", [True, False])
+def test_the_token_of_this_machine_goes_to_a_cluster_that_was_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_token: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    if has_token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").touch()
+    placed(monkeypatch, FakeRay({"CPU": 8}), 1)
+    assert "RAY_AUTH_MODE" not in os.environ
+    placed(monkeypatch, FakeRay({"CPU": 8}), 1, address="auto")
+    assert os.environ.get("RAY_AUTH_MODE") == ("token" if has_token else None)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    placed(monkeypatch, FakeRay({"CPU": 8}), 1, address="auto")
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
 
 
 @pytest.mark.parametrize("is_running", [True, False])

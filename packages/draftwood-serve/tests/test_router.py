@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from draftwood_serve.access_log import MARK, OUTCOME, ServerLog
+from draftwood_serve.run import address_of
 from front import KEY, Front, chunked, front, played
 from local_server import RunningServer, running, wait_for
 
@@ -241,6 +242,7 @@ def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> 
         wait_for(lambda: bool(logged))
     (line,) = map(json.loads, logged)
     assert (line["status"], line["level"], line["error"]) == (200, "error", "replica_lost")
+    assert line["model"] == found.router.settings.names[0]  # no replica told it
     if last is not None:
         assert lines.pop() == last
     first, error = lines
@@ -304,6 +306,59 @@ def test_what_has_not_begun_goes_to_another_replica(two: Two) -> None:
             assert [each.load.open for each in found.replicas.living] == [0, 0]
 
 
+def test_a_request_that_ends_replica_after_replica_is_not_asked_of_all() -> None:
+    with played(b"") as one, played(b"") as two, played(b"") as three, front(one, two, three) as f:
+        answer = f.client.post("/v1/completions", json={})
+        assert answer.status_code == 500
+        assert answer.json()["error"]["code"] == "replica_lost"
+        assert answer.headers["x-should-retry"] == "false"
+        assert sum(f.served) == 2
+
+
+def test_replicas_that_are_gone_do_not_count_as_ended_by_the_request(two: Two) -> None:
+    _, one, _ = two
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = address_of(free)
+    with front(gone, gone, gone, one.address) as found:
+        assert completion(found.client, prompt="go", seed=3, max_tokens=5) == one.text(
+            "go", seed=3, max_tokens=5
+        )
+        assert found.served == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("status", [b"429 Too Many Requests", b"503 Service Unavailable"])
+def test_a_replica_without_room_hands_over_to_one_that_has_some(two: Two, status: bytes) -> None:
+    _, one, _ = two
+    full = b"HTTP/1.1 %b\r\nretry-after: 7\r\ncontent-length: 2\r\n\r\n{}" % status
+    with played(full) as busy, front(busy, one.address) as found:
+        body = {"prompt": "go", "seed": 3, "max_tokens": 5}
+        for _ in range(2):
+            assert completion(found.client, **body) == one.text(**body)
+        assert found.served[0] >= 1
+    with played(full) as busy, played(full) as other, front(busy, other) as found:
+        answer = found.client.post("/v1/completions", json={})
+        assert answer.status_code == int(status[:3])
+        assert answer.headers["retry-after"] == "7"
+        assert found.served == [1, 1]
+
+
+def test_one_request_of_many_texts_keeps_others_away(endless: str, two: Two) -> None:
+    _, one, _ = two
+    with (
+        running(endless, api_keys=(KEY,), method="plain") as busy,
+        front(busy.address, one.address, served_names=("tiny",)) as found,
+    ):
+        body: dict[str, Any] = {"prompt": ["a"] * 8, "n": 2, "max_tokens": 500_000, "stream": True}
+        with found.client.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            assert [each.load.open for each in found.replicas.living] == [16, 0]
+            for _ in range(3):
+                completion(found.client, prompt="b", max_tokens=2)
+            assert found.served == [1, 3]
+        wait_for(busy.idle, 10)
+
+
 def test_without_a_replica_the_client_is_told_to_come_back() -> None:
     logged: list[str] = []
     log = ServerLog("error", as_json=True, write=logged.append)
@@ -318,16 +373,20 @@ def test_without_a_replica_the_client_is_told_to_come_back() -> None:
         assert [json.loads(line)["error"] for line in logged] == ["no_replica"] * 2
 
 
-def test_a_stop_lets_what_runs_end_and_then_cuts_it(endless: str) -> None:
+@pytest.mark.parametrize(("signals", "seconds"), [(1, 0.3), (2, 60.0)])
+def test_a_stop_lets_what_runs_end_and_then_cuts_it(
+    endless: str, signals: int, seconds: float
+) -> None:
     with (
         running(endless, api_keys=(KEY,), method="plain") as one,
-        front(one.address, served_names=("tiny",), drain_seconds=0.3) as found,
+        front(one.address, served_names=("tiny",), drain_seconds=seconds) as found,
     ):
         body = {"prompt": "go", "max_tokens": 500_000, "stream": True}
         with found.client.stream("POST", "/v1/completions", json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
-            found.drain()
+            for _ in range(signals):
+                found.drain()
             wait_for(lambda: found.router.stopping)
             told = [line for line in lines if line]
         assert told[-1] == "data: [DONE]"

@@ -6,8 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +19,9 @@ from openai import OpenAI
 from checkout import PYTHONPATH
 from draftwood.cli.main import main
 from draftwood_serve import command, run
+from draftwood_serve.access_log import ServerLog
 from draftwood_serve.settings import ServeSettings
+from local_server import running
 
 TWO = ["--model", "smollm2-135m", "--model", "stories-15m"]
 
@@ -138,6 +142,40 @@ def test_a_port_in_use_is_said_in_a_line() -> None:
     assert result.exit_code == 2
     assert f"port {port} at 127.0.0.1" in result.stderr
     assert "--port" in result.stderr
+
+
+def test_two_servers_at_one_port_are_told_apart_when_both_had_bound_it() -> None:
+    """The system lets two sockets have a port until one of them listens."""
+    one = run.bind("127.0.0.1", 0)
+    port = one.getsockname()[1]
+    other = run.bind("127.0.0.1", port)
+    with one, other:
+        one.listen()
+        server = run.server_of(nothing, NoRequests(), ServeSettings(), ServerLog())
+        with pytest.raises(OSError, match=f"port {port} at 127.0.0.1 .* another one with --port"):
+            server.run(sockets=[other])
+
+
+def test_a_small_answer_comes_at_once_on_a_connection_that_is_kept(tiny: str) -> None:
+    with running(tiny, method="plain") as server:
+        seconds = []
+        for _ in range(11):
+            since = time.perf_counter()
+            server.client.get("/health")
+            seconds.append(time.perf_counter() - since)
+    assert sorted(seconds)[5] < 0.02  # the system would wait 0.04 s for more to send
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    """Application that answers nothing."""
+
+
+class NoRequests:
+    """Server without requests, which stops at once."""
+
+    open = ()
+
+    async def stop(self, seconds: float) -> None: ...
 
 
 def start(*arguments: str) -> tuple["subprocess.Popen[str]", dict[str, str]]:

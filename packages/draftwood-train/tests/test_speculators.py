@@ -57,6 +57,8 @@ def test_a_head_comes_back(target: LeanModel, settings: dict, tmp_path: Path) ->
     assert found.config == trained.config
     assert found.draft_tokens.tolist() == trained.draft_tokens.tolist()
     assert found.target == trained.target
+    layer = json.loads((tmp_path / "out" / "config.json").read_text())["transformer_layer_config"]
+    assert layer["num_aux_hidden_states"] == len(trained.config.reads)  # else vLLM takes three
     for name, weight in trained.network.state_dict().items():
         assert torch.equal(found.network.state_dict()[name], weight.bfloat16().float()), name
 

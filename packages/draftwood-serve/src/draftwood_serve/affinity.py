@@ -2,10 +2,12 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
+
+from draftwood_serve.settings import CHOICES
 
 BLOCK = 128  # characters; caches keep blocks of 32 tokens
 MOST_BLOCKS = 256  # of a prompt that are compared
@@ -18,7 +20,7 @@ class ReplicaLoad:
 
     Attributes:
         name: number that no other replica has or had.
-        open: running and waiting requests.
+        open: texts of its running and waiting requests.
         served: requests in all.
     """
 
@@ -30,11 +32,11 @@ class ReplicaLoad:
 class Affinity:
     """Send requests that begin alike to the same replica, whose cache holds their beginning.
 
-    The longest known beginning decides. If the replica that knows it has more open requests than
-    the least busy one, by more than a margin, the least busy one takes over.
+    The longest known beginning decides. If the replica that knows it has more open texts than the
+    least busy one, by more than a margin, the least busy one takes over.
 
     Args:
-        margin: in requests.
+        margin: in texts.
     """
 
     def __init__(self, margin: int) -> None:
@@ -70,27 +72,38 @@ INFILL = ("input_extra", "input_prefix")
 """Fields of `/infill` before the prompt."""
 
 
-def beginnings_of(owner: str, body: bytes) -> list[bytes]:
+def fields_of(body: bytes) -> dict[str, Any]:
+    """Fields of a request; none where it cannot be read."""
+    try:
+        told: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def texts_of(fields: Mapping[str, Any]) -> int:
+    """Count the texts that a request asks for: each takes a place in the batch."""
+    prompts, n = fields.get("prompt", fields.get("input")), fields.get("n")
+    several = isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list)
+    each = n if isinstance(n, int) and 0 < n <= CHOICES else 1
+    return each * len(prompts) if several else each
+
+
+def beginnings_of(owner: str, fields: Mapping[str, Any]) -> list[bytes]:
     """Digests of all beginnings of a request's prompt, shortest first, in whole blocks.
 
     Requests of different owners share no cache, so theirs differ.
     """
     digest, found = blake2b(owner.encode(), digest_size=16), list[bytes]()
-    prompt = _prompt_of(body)
+    prompt = _prompt_of(fields)
     for block in range(min(len(prompt) // BLOCK, MOST_BLOCKS)):
         digest.update(prompt[block * BLOCK : (block + 1) * BLOCK].encode())
         found.append(digest.copy().digest())
     return found
 
 
-def _prompt_of(body: bytes) -> str:
-    """Prompt of a request in the order in which a model reads it; empty where it cannot be read."""
-    try:
-        told: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(told, dict):
-        return ""
-    before = [told[name] for name in BEFORE if name in told]
-    prompt = [told[name] for name in (*INFILL, "messages", "prompt", "input") if name in told]
+def _prompt_of(fields: Mapping[str, Any]) -> str:
+    """Prompt of a request in the order in which a model reads it."""
+    before = [fields[name] for name in BEFORE if name in fields]
+    prompt = [fields[name] for name in (*INFILL, "messages", "prompt", "input") if name in fields]
     return json.dumps([*before, *prompt], sort_keys=True)

@@ -68,6 +68,10 @@ class Replica:
             time.sleep(CHECK_SECONDS)
         raise RuntimeError("the server of this replica has ended")
 
+    def stop(self) -> None:
+        """End the model's thread, which stores what passes taught of their costs."""
+        self.service.close()
+
 
 def _own_address() -> str:
     import ray

@@ -29,6 +29,7 @@ from draftwood_serve.settings import ServeSettings
 
 WATCH_SECONDS = 0.2
 LOOK_SECONDS, LOST_SECONDS = 2.0, 5.0  # between checks of a cluster; that it may be unreachable
+STOP_SECONDS = 5.0
 SLOW_START_SECONDS = 30.0  # after which the user is told about the wait
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds until a start that failed is tried again
 
@@ -162,15 +163,22 @@ class ReplicaSet:
         return [slot.running for slot in self._slots if slot.running is not None]
 
     def close(self) -> None:
-        """End all of them, at once."""
+        """End all of them, which have a few seconds to store what passes taught."""
         self._ending.set()
         if self._watcher.is_alive():
             self._watcher.join(10)
-        if self.lost is None:  # else Ray would wait for the cluster
+        if self.lost is not None:  # Ray would wait for the cluster
+            return
+        try:
+            ends = [slot.actor.stop.remote() for slot in self._slots if slot.running is not None]
+            if ends:
+                self.ray.wait(ends, num_returns=len(ends), timeout=STOP_SECONDS)
+        finally:
             self.ray.shutdown()
 
     def _begin(self, slot: _ReplicaSlot) -> None:
-        remote = self.ray.remote(num_cpus=self.needs["CPU"], num_gpus=self.needs["GPU"])(Replica)
+        needs = {"num_cpus": self.needs["CPU"], "num_gpus": self.needs["GPU"]}
+        remote = self.ray.remote(**needs, max_concurrency=2)(Replica)  # ``stop`` beside ``run``
         slot.actor = remote.remote(self.settings, self.everywhere)
         slot.waited = slot.actor.start.remote()
 

@@ -2,19 +2,32 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx
 from starlette.responses import Response
 
 from draftwood_serve.access_log import MARK, OUTCOME, end_of_events
-from draftwood_serve.affinity import Affinity, ReplicaLoad, beginnings_of
+from draftwood_serve.affinity import (
+    Affinity,
+    ReplicaLoad,
+    beginnings_of,
+    fields_of,
+    texts_of,
+)
 from draftwood_serve.aggregate import AggregatedMetrics
 from draftwood_serve.draining import drain
-from draftwood_serve.errors import OLLAMA, ApiError, bad_request, json_response, stopping
+from draftwood_serve.errors import (
+    OLLAMA,
+    ApiError,
+    bad_request,
+    json_response,
+    no_retry,
+    stopping,
+)
 from draftwood_serve.formats.answers import DONE, event
 from draftwood_serve.formats.ollama import error_line
 from draftwood_serve.formats.responses import error_event
@@ -31,6 +44,8 @@ PATIENCE_SECONDS = 30.0  # beyond the time limit of a request, which replicas wa
 ASKED = (b"accept", b"authorization", b"content-type")  # headers that replicas read
 CONNECTION = {b"connection", b"content-length", b"date", b"keep-alive", b"transfer-encoding"}
 DROPPED = CONNECTION | {OUTCOME}  # headers of replicas that clients do not get
+BUSY = (429, 503)  # another replica may have room
+MOST_ENDED = 2  # replicas that may end amid one request: it may be what ends them
 RESPONSES, INFILL = "/v1/responses", "/infill"
 
 Header = tuple[bytes, bytes]
@@ -69,8 +84,8 @@ class Replicas(Protocol):
 class Router:
     """Application that forwards requests to replicas; ``Guard`` wraps it.
 
-    A request whose answer has not begun when its replica ends goes to another one. A stream that
-    has begun ends with an error event.
+    A request whose answer has not begun when its replica ends goes to another one, and so does one
+    that a replica has no room for. A stream that has begun ends with an error event.
 
     Args:
         replicas: that may come and go.
@@ -112,10 +127,14 @@ class Router:
         """
         if self.stopping:
             raise stopping()
-        left = {each.load: each for each in self.replicas.living if each.load.name not in tried}
+        left = {each.load: each for each in self.untried(tried)}
         if not left:
             raise none_there()
         return left[self.affinity.choose(beginnings, list(left))]
+
+    def untried(self, tried: set[int]) -> list[RunningReplica]:
+        """Replicas that a request was not sent to yet."""
+        return [each for each in self.replicas.living if each.load.name not in tried]
 
     async def _forward(self, forwarding: "Forwarding", receive: Receive) -> None:
         """Answer a request; if its client leaves, close the connection to the replica."""
@@ -212,27 +231,39 @@ class Forwarding:
         """Try one replica after the other until one answers; once it has begun, it cannot be
         replaced.
         """
-        beginnings: list[bytes] = []
+        fields, state = fields_of(self.body), self.scope["state"]
         if self.body:
-            beginnings = beginnings_of(self.scope["state"]["owner"], self.body)
-        tried: set[int] = set()
+            self._name_model(fields)
+        beginnings, texts = beginnings_of(state["owner"], fields), texts_of(fields)
+        tried, ended = set[int](), 0
         while True:
             replica = self.router.choose(beginnings, tried)
             tried.add(replica.load.name)
-            replica.load.open += 1
+            replica.load.open += texts
             replica.load.served += 1
             try:
-                await self._relay(replica)
-                return
+                if await self._relay(replica, tried):
+                    return
             except httpx.InvalidURL:
                 raise bad_request("the path cannot be read") from None
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                continue
             except httpx.TransportError:
-                if self.begun:
-                    raise lost() from None
+                ended += 1
+                if self.begun or ended == MOST_ENDED:
+                    raise lost() if self.begun else ends_replicas() from None
             finally:
-                replica.load.open -= 1
+                replica.load.open -= texts
 
-    async def _relay(self, replica: RunningReplica) -> None:
+    def _name_model(self, fields: Mapping[str, Any]) -> None:
+        """Tell the log which model is asked for, as long as no replica tells it."""
+        names = self.router.settings.names
+        name = names[0] if fields.get("model") is None else fields["model"]
+        if name in names:
+            self.scope["state"]["model"] = name
+
+    async def _relay(self, replica: RunningReplica, tried: set[int]) -> bool:
+        """Send a replica's answer to the client; False where it has no room and others may."""
         url = httpx.URL(replica.address).copy_with(raw_path=self.target)
         asked = self.router.client.stream(
             self.scope["method"], url, headers=self.headers, content=self.body
@@ -240,11 +271,13 @@ class Forwarding:
         async with asked as answer:
             mark = end_of_events(answer.headers.get("content-type", ""))
             if not mark:
-                self._hear(answer.headers.get(OUTCOME.decode()))
                 whole = await answer.aread()
+                if answer.status_code in BUSY and self.router.untried(tried):
+                    return False
+                self._hear(answer.headers.get(OUTCOME.decode()))
                 await self._begin(answer, [(b"content-length", b"%d" % len(whole))])
                 await self._write(whole, more=False)
-                return
+                return True
             await self._begin(answer)
             held = b""  # beginning of an event; a truncated event is not sent
             async for part in answer.aiter_raw():
@@ -256,6 +289,7 @@ class Forwarding:
             held, _, outcome = held.partition(MARK)
             self._hear(outcome)
             await self._write(held, more=False)
+            return True
 
     def _hear(self, outcome: str | bytes | None) -> None:
         """Take what came of the request, for the log."""
@@ -293,6 +327,12 @@ def lost() -> ApiError:
         code="replica_lost",
         kind="server_error",
     )
+
+
+def ends_replicas() -> ApiError:
+    """500: a request during which replica after replica ended."""
+    told = f"{MOST_ENDED} replicas ended amid this request; change it before you send it again"
+    return no_retry(500, told, "replica_lost")
 
 
 def none_there() -> ApiError:

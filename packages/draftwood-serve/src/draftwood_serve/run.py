@@ -1,6 +1,7 @@
 """Run the server: its address, start, signals and end."""
 
 import asyncio
+import errno
 import signal
 import socket
 import threading
@@ -29,10 +30,15 @@ def bind(host: str, port: int) -> socket.socket:
         OSError: where it cannot be had, with what to do.
     """
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"),
+            port,
+            type=socket.SOCK_STREAM,
+            proto=socket.IPPROTO_TCP,
+            flags=socket.AI_PASSIVE,
         )[0]
-        found = socket.socket(family, kind)
+        # asyncio sends small writes at once where the socket names its protocol alone
+        found = socket.socket(family, kind, protocol)
     except OSError as error:
         raise OSError(f"there is no address {host}: {error.strerror}") from None
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,11 +46,15 @@ def bind(host: str, port: int) -> socket.socket:
         found.bind(address)
     except OSError as error:
         found.close()
-        raise OSError(
-            f"port {port} at {host} cannot be had: {error.strerror}; is another server running"
-            " there? choose another one with --port"
-        ) from None
+        raise _taken(host, port, error) from None
     return found
+
+
+def _taken(host: str, port: int, error: OSError) -> OSError:
+    return OSError(
+        f"port {port} at {host} cannot be had: {error.strerror}; is another server running there?"
+        " choose another one with --port"
+    )
 
 
 def address_of(bound: socket.socket) -> str:
@@ -89,11 +99,18 @@ class DrainingServer(uvicorn.Server):
         self._draining: asyncio.Future[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen at the sockets; raises OSError where another server does so by now."""
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+        host, port = sockets[0].getsockname()[:2] if sockets else ("", 0)
+        try:
+            await super().startup(sockets)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise _taken(host, port, error) from None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal: the first one drains, a second one ends at once."""
+        """Handle a signal: the first one drains, a second one cuts what runs."""
         self.interrupted = self.interrupted or sig == signal.SIGINT
         if self._loop is None:
             self.should_exit = True
@@ -101,19 +118,19 @@ class DrainingServer(uvicorn.Server):
             self._loop.call_soon_threadsafe(self.drain)
 
     def drain(self) -> None:
+        seconds = self.drain_seconds
         if self._draining is not None:
-            self.should_exit = self.force_exit = True
-            return
-        self._draining = asyncio.ensure_future(self._drain())
-
-    async def _drain(self) -> None:
-        count = len(self.service.open)
-        if count:
+            self._draining.cancel()
+            seconds = 0.0
+        elif count := len(self.service.open):
             self.say(
                 f"stopping: {count} request{'s' * (count > 1)} under way may go on for"
-                f" {self.drain_seconds:.0f} s; once more ends them now"
+                f" {seconds:.0f} s; once more ends them now"
             )
-        await self.service.stop(self.drain_seconds)
+        self._draining = asyncio.ensure_future(self._drain(seconds))
+
+    async def _drain(self, seconds: float) -> None:
+        await self.service.stop(seconds)
         self.should_exit = True
 
 

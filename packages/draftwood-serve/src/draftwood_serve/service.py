@@ -116,9 +116,11 @@ class TextService:
             return
         model.metrics.refused()
         seconds = min(max(model.metrics.seconds_to_place() or 1.0, 0.05), 120.0)
+        waiting = f"{settings.max_queue} requests wait already"
+        told = waiting if settings.max_queue else "all places are taken, and none waits here"
         raise ApiError(
             429,
-            f"{settings.max_queue} requests wait already; try again in {seconds:.1f} s",
+            f"{told}; try again in {seconds:.1f} s",
             code="rate_limit_exceeded",
             kind="rate_limit_error",
             headers={

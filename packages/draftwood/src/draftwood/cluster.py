@@ -23,6 +23,14 @@ def _ray_for(who: str, otherwise: str) -> Any:
     return ray
 
 
+def _bring_token() -> None:
+    """Let Ray bring this machine's token to a cluster, as those of `ray start` ask for one; Ray
+    itself does so only where it finds the cluster, and reads the mode when it is imported.
+    """
+    if os.path.exists(os.path.expanduser("~/.ray/auth_token")):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
 def _own_packages() -> list[str]:
     """Folders of draftwood and of those of its packages that are installed."""
     names = ("", "_bench", "_choices", "_diffusion", "_heads", "_images", "_methods", "_serve")
@@ -48,6 +56,8 @@ class Cluster:
     """
 
     def __init__(self, who: str, address: str | None, otherwise: str) -> None:
+        if address is not None:
+            _bring_token()
         self.who, self.address, self.ray = who, address, _ray_for(who, otherwise)
         self.require_answer()
 
@@ -101,8 +111,8 @@ class Cluster:
             reason = " ".join(str(error).split())[:200]
             if self.address and isinstance(error, ConnectionError):
                 reason += (
-                    "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set if it"
-                    " asks for a token?"
+                    "; is that a cluster of this version of Ray, and its token here in"
+                    " ~/.ray/auth_token if it asks for one?"
                 )
             place = self.address or "this machine"
             raise OSError(f"cannot start {self.who} at {place}: {reason}") from error

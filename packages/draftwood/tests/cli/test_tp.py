@@ -17,7 +17,11 @@ import torch
 import draftwood
 from checkout import PYTHONPATH, ROOT
 from command import refused, run
+from draftwood.cli import processes
 from draftwood.loading import hub
+from draftwood_serve.draining import TELL_SECONDS
+from draftwood_serve.run import bind
+from draftwood_serve.settings import DRAIN_SECONDS
 from draftwood_torch.loading.parallel import require_split
 from draftwood_torch.models.parallel import join
 
@@ -108,6 +112,48 @@ def test_a_server_over_two_processes_writes_the_same_and_ends_when_told(roomy) -
     assert answers == [
         lm.generate("one two", temperature=each, **options).text for each in (0.0, 1.0, 0.5)
     ]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGHUP, 129), (signal.SIGKILL, -9)])
+def test_a_command_that_is_hung_up_or_killed_frees_its_port(roomy, sent: int, code: int) -> None:
+    command = [sys.executable, "-m", "draftwood.cli.main", "serve", roomy, "--dtype", "float32"]
+    started = subprocess.Popen(
+        [*command, "--tp", "2", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    facts = json.loads(started.stdout.readline())
+    second = second_of(started.pid)
+    started.send_signal(sent)
+    assert started.wait(timeout=30) == code
+    started.stdout.close()
+    host, port = facts["address"].removeprefix("http://").split(":")
+    end = time.monotonic() + 20
+    while Path(f"/proc/{second}").exists() or not can_bind(host, int(port)):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def can_bind(host: str, port: int) -> bool:
+    try:
+        bind(host, port).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_torchrun_lets_a_server_drain_and_tell_its_clients(monkeypatch) -> None:
+    given: dict[str, Any] = {}
+
+    def popen(command: list[str], **options: Any) -> None:
+        given.update(options)
+        raise InterruptedError
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(InterruptedError):
+        processes._launch(2, ["serve"])
+    seconds = int(given["env"]["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
+    assert seconds > DRAIN_SECONDS + TELL_SECONDS + 5
 
 
 @pytest.mark.proof

@@ -139,6 +139,7 @@ def _layer_settings(config: Any, vocab: int, context: int | None) -> dict[str, A
         "hidden_size": sizes.hidden,
         "intermediate_size": sizes.intermediate_size,
         "num_hidden_layers": config.layers,
+        "num_aux_hidden_states": len(config.reads),  # vLLM would take three
         "num_attention_heads": sizes.heads,
         "num_key_value_heads": sizes.num_kv_heads,
         "head_dim": sizes.head_dim,

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -18,6 +19,10 @@ from draftwood.storage.ranks import rank
 
 NOISE = re.compile(r"[EWIC]\d{4} \d\d:|\*{5}|\[rank\d+\]|\[W")
 """Beginnings of log lines of torchrun and PyTorch."""
+END_SECONDS = 45
+"""Time that a server has to drain and to tell its clients, before torchrun kills it."""
+STARTED = "DRAFTWOOD_STARTED_IN_PARTS"
+"""Variable of the environment of processes that a command has started."""
 FAILURE = re.compile(r"E\d{4} \d\d:|Traceback \(most recent")
 """Beginnings of lines after which torchrun alone prints, apart from errors in one line."""
 
@@ -39,7 +44,11 @@ def run_over(tp: int, model: str, dtype: str | None, device: str | None) -> None
         OSError: where a process died.
         ImportError: where PyTorch is missing.
     """
-    if tp == 1 or rank() is not None:
+    if tp == 1:
+        return
+    if rank() is not None:
+        if STARTED in os.environ and sys.platform != "win32":
+            _end_with_the_command()
         return
     backend("--tp").require_split(model, tp, dtype, device)
     arguments = click.get_current_context().find_root().obj
@@ -57,13 +66,13 @@ def _launch(tp: int, arguments: list[str]) -> int:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={tp}", "-m", "draftwood.cli.main", *arguments]
     share = max(1, (os.cpu_count() or 1) // tp)
-    environment = {"OMP_NUM_THREADS": str(share), **os.environ}
+    own = {"OMP_NUM_THREADS": str(share), "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(END_SECONDS)}
     started = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=environment,
+        env={**own, **os.environ, STARTED: "1"},
         start_new_session=True,  # the terminal's signals come through this process alone
     )
     assert started.stderr is not None
@@ -74,7 +83,7 @@ def _launch(tp: int, arguments: list[str]) -> int:
         code = started.wait()
     reader.join(timeout=5)
     if heard:
-        return 130 if heard[0] == signal.SIGINT else 0
+        return 0 if heard[0] == signal.SIGTERM else 128 + heard[0]
     if code and not any(line.startswith("draftwood: error") for line in told):
         raise OSError(
             f"a process of --tp {tp} ended early, with exit code {code}; start again, and where"
@@ -83,16 +92,31 @@ def _launch(tp: int, arguments: list[str]) -> int:
     return 2 if code else 0
 
 
+def _end_with_the_command() -> None:
+    """End this process once nobody reads its errors: the command has ended, even by SIGKILL."""
+    watched = select.poll()
+    watched.register(2, 0)  # an error alone, such as a reader that is gone
+
+    def watch() -> None:
+        watched.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _signals_go_to(started: "subprocess.Popen[str]") -> Iterator[list[int]]:
-    """Forward Ctrl-C and SIGTERM to torchrun, which forwards them to all; yields those received."""
+    """Forward what ends a command to torchrun, which forwards it to all; yields what came."""
     heard: list[int] = []
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         heard.append(number)
         started.send_signal(number)
 
-    before = {each: signal.signal(each, hand_on) for each in (signal.SIGINT, signal.SIGTERM)}
+    ending = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        ending.append(signal.SIGHUP)
+    before = {each: signal.signal(each, hand_on) for each in ending}
     try:
         yield heard
     finally:
