@@ -226,7 +226,7 @@ def test_a_replica_that_stops_keeps_what_its_passes_taught(
 
 
 @pytest.mark.parametrize("has_token", [True, False])
-def test_the_token_of_this_machine_goes_to_a_cluster_that_was_named(
+def test_the_token_of_this_machine_goes_to_a_cluster_on_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_token: bool
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -236,6 +236,7 @@ def test_the_token_of_this_machine_goes_to_a_cluster_that_was_named(
         (tmp_path / ".ray").mkdir()
         (tmp_path / ".ray" / "auth_token").touch()
     placed(monkeypatch, FakeRay({"CPU": 8}), 1)
+    cluster._bring_token("ray.example:6379")  # another machine
     assert "RAY_AUTH_MODE" not in os.environ
     placed(monkeypatch, FakeRay({"CPU": 8}), 1, address="auto")
     assert os.environ.get("RAY_AUTH_MODE") == ("token" if has_token else None)

@@ -23,11 +23,15 @@ def _ray_for(who: str, otherwise: str) -> Any:
     return ray
 
 
-def _bring_token() -> None:
-    """Let Ray bring this machine's token to a cluster, as those of `ray start` ask for one; Ray
-    itself does so only where it finds the cluster, and reads the mode when it is imported.
+def _bring_token(address: str) -> None:
+    """Let Ray bring this machine's token to a cluster here, as those of `ray start` ask for one.
+
+    Ray itself does so only where it finds the cluster, and reads the mode when it is imported. Other
+    machines get no token unless the user sets the mode.
     """
-    if os.path.exists(os.path.expanduser("~/.ray/auth_token")):
+    host, _, _ = address.removeprefix("ray://").rpartition(":")
+    is_here = host in ("", "localhost", "127.0.0.1", "[::1]")
+    if is_here and os.path.exists(os.path.expanduser("~/.ray/auth_token")):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
@@ -57,7 +61,7 @@ class Cluster:
 
     def __init__(self, who: str, address: str | None, otherwise: str) -> None:
         if address is not None:
-            _bring_token()
+            _bring_token(address)
         self.who, self.address, self.ray = who, address, _ray_for(who, otherwise)
         self.require_answer()
 
@@ -111,8 +115,8 @@ class Cluster:
             reason = " ".join(str(error).split())[:200]
             if self.address and isinstance(error, ConnectionError):
                 reason += (
-                    "; is that a cluster of this version of Ray, and its token here in"
-                    " ~/.ray/auth_token if it asks for one?"
+                    "; is that a cluster of this version of Ray, and RAY_AUTH_MODE=token set with"
+                    " its token in ~/.ray/auth_token if it asks for one?"
                 )
             place = self.address or "this machine"
             raise OSError(f"cannot start {self.who} at {place}: {reason}") from error
