@@ -26,8 +26,8 @@ def _ray_for(who: str, otherwise: str) -> Any:
 def _bring_token(address: str) -> None:
     """Let Ray bring this machine's token to a cluster here, as those of `ray start` ask for one.
 
-    Ray itself does so only where it finds the cluster, and reads the mode when it is imported. Other
-    machines get no token unless the user sets the mode.
+    Ray itself does so only where it finds the cluster, and reads the mode when it is imported.
+    Other machines get no token unless the user sets the mode.
     """
     host, _, _ = address.removeprefix("ray://").rpartition(":")
     is_here = host in ("", "localhost", "127.0.0.1", "[::1]")
