@@ -82,6 +82,28 @@ def test_masks_are_complements_and_weigh_one_over_t() -> None:
     assert {*halves.is_masked[:, 0, 1:9].sum(1).tolist()} == {4}
 
 
+@pytest.mark.parametrize("start", [0, 1, 3])
+@pytest.mark.parametrize("in_order", [0.0, 1.0])
+def test_every_block_has_any_number_of_masks_with_their_weights(
+    start: int, in_order: float
+) -> None:
+    grid, tokens = Grid(14, start, 4), torch.zeros(4000, 14, dtype=torch.long)
+    chance = torch.Generator().manual_seed(0)
+    batch = masked(tokens, grid, MASK, 1e9, chance, in_order=in_order)
+    assert float(batch.weights[:, ~grid.maskable()].sum()) == 0
+    for block in range(int(grid.blocks().max()) + 1):
+        (own,) = torch.where((grid.blocks() == block) & grid.maskable())
+        first, second = (batch.is_masked[:, copy, own] for copy in (0, 1))
+        counts, others = (each.sum(1, keepdim=True) for each in (first, second))
+        shares = torch.bincount(counts[:, 0], minlength=len(own) + 1) / 4000
+        assert len(shares) == len(own) + 1  # from none to all, each as often
+        torch.testing.assert_close(
+            shares, torch.full_like(shares, 1 / len(shares)), atol=0.03, rtol=0
+        )
+        weights = len(own) / torch.where(first, counts, others)
+        torch.testing.assert_close(batch.weights[:, own], weights)
+
+
 def test_one_stream_is_the_model_of_transformers(tmp_path: Path) -> None:
     model = write_model(tmp_path)
     told = json.loads((tmp_path / "config.json").read_text())

@@ -1,5 +1,6 @@
 """The loop on transformers: bits of blocks, caches beside whole passes, FreeDave's identity."""
 
+from collections import deque
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -7,16 +8,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from draftwood.engine import Options
+from draftwood.engine import Limits, Options, run_all
 from draftwood.models.model import Cpu, RowsInput
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.models.requirements import BlockCache
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
 from draftwood_diffusion.block_state import BlockState
+from draftwood_diffusion.blocks.adablock import AdaBlock
 from draftwood_diffusion.lookahead import StepsAhead
 from draftwood_diffusion.lookahead.freedave import FreeDave
-from draftwood_diffusion.loop import WrittenText, written
+from draftwood_diffusion.loop import MaskedText, WrittenText, written
 from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
 from draftwood_diffusion.passes import passes_of
 from draftwood_diffusion.passes.base import block_causal
@@ -114,7 +117,7 @@ def test_a_block_has_the_same_bits_alone_and_in_a_tree_of_blocks(
 
     def rows(*own: BlockState) -> list[np.ndarray]:
         passes = passes_of(model, given, 40)
-        while (asked := passes.prompt_rows()) is not None:
+        while (asked := passes.prompt_rows(8)) is not None:
             model.model.forward([asked])
             passes.take_prompt()
         (output,) = model.model.forward([passes.rows(own)])
@@ -167,6 +170,32 @@ def test_bidirectional_texts_are_those_of_whole_passes() -> None:
             best = (probs.max(-1) / probs.sum(-1)).argmax()
             known[open_places[best]] = logits[best].argmax()
     assert found == known[len(asked) :].tolist()
+
+
+@pytest.mark.parametrize(
+    ("method", "bidirectional"),
+    [
+        *product(["one-by-one", "freedave", "whole"], [False, True]),
+        ("freedave+adablock", False),
+        ("freedave+prefix-cache", True),
+        ("freedave+dual-cache", True),
+    ],
+)
+def test_texts_beyond_the_cache_wait_and_stay_as_they_are(method: str, bidirectional: bool) -> None:
+    own = NativeModel(tiny_llama(seed=1))
+    model = MaskedModel(own, DiffusionSettings(MASK, 16, False, bidirectional))
+    parsed = parse(method)
+    if isinstance(parsed.blocks, AdaBlock):
+        parsed = replace(parsed, blocks=replace(parsed.blocks, delimiters=frozenset({1})))
+    options = [Options(Sampling(temperature=1.0), 80, seed=seed) for seed in range(5)]
+    alone = [written(model, prompt(3 + n), each, parsed).tokens for n, each in enumerate(options)]
+    pool = own.pool
+    assert isinstance(pool, BlockCache)
+    for blocks in (pool.blocks_for(90) + 1, 2 * pool.blocks_for(90)):
+        pool.limit = blocks * pool.block_bytes
+        tasks = [MaskedText(model, prompt(3 + n), each, parsed) for n, each in enumerate(options)]
+        deque(run_all(tasks, Limits()), 0)
+        assert [each.text.tokens for each in tasks] == alone
 
 
 @pytest.mark.parametrize("reuse", ["prefix-cache", "dual-cache"])

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from draftwood.engine import Options, run_all
+from draftwood.engine import Limits, Options, StepBudget, run_all
 from draftwood.models.model import ModelInput, ModelOutput, RowsInput
 from draftwood.sampling import Sampling
 from draftwood.testing.models import TableModel
@@ -270,6 +270,34 @@ def test_texts_of_a_batch_are_those_of_single_requests() -> None:
         alone = written(masked, [5], each, method)
         assert (task.text.tokens, places(task.text)) == (alone.tokens, places(alone))
         assert task.finish_reason == "length"
+
+
+def test_a_long_prompt_leaves_room_in_each_pass_for_other_texts() -> None:
+    rows = list[int]()
+
+    @dataclass(frozen=True, eq=False)
+    class Counted(ListModel):
+        def forward(self, inputs: Sequence[ModelInput]) -> list[ModelOutput]:
+            rows.append(sum(each.rows for each in inputs))
+            return super().forward(inputs)
+
+    listed = ListedTexts.of([tuple(range(40))])
+    model = Counted(np.zeros((1, listed.vocab)), listed)
+    masked = MaskedModel(model, DiffusionSettings(listed.mask, 4))
+    options = [Options(Sampling(), count) for count in (30, 4)]
+    tasks = [
+        MaskedText(masked, range(40 - each.max_new_tokens - 6 * n), each, Unmasking())
+        for n, each in enumerate(options)
+    ]
+    assert [each.prompt_left for each in tasks] == [4, 24]
+    for _ in run_all(tasks, Limits(prompt_rows=9)):
+        pass
+    assert max(rows) <= 8 + 2 * 4  # whole blocks of a prompt, beside a block and the one before
+    assert len(rows) >= 30
+    assert [each.text.tokens for each in tasks] == [[*range(10, 40)], [*range(30, 34)]]
+    assert tasks[1].text.prompt_seconds > 0
+    narrow = MaskedText(masked, range(30), options[1], Unmasking())
+    assert [each.rows for each in narrow.plan(StepBudget(prompt_rows=1))] == [4]  # at least a block
 
 
 @pytest.mark.parametrize("shifted", [False, True])

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import draftwood
@@ -21,6 +22,7 @@ from draftwood_diffusion.parallel.measured import (
     of_tasks,
     rows_of,
 )
+from draftwood_diffusion.rules.learned import FILTER, Filter
 from masked_copies import masked_copy
 
 target = import_module("command_models").target  # a fixture of tests that run commands
@@ -111,6 +113,39 @@ def test_tasks_and_judged_texts_on_a_model(filling: str, target: str, tmp_path: 
     assert "holds a run of other settings; give another --output" in told
     file.write_text("{}\n")
     assert "parallel.jsonl:1 is no record" in refused(*BENCH, *asked)
+
+
+def test_texts_of_a_rule_are_written_again_once_its_file_is_another(
+    filling: str, tmp_path: Path
+) -> None:
+    folder, (draw, shapes) = Path(filling), (np.random.default_rng(0), ((4, 2), (2,), (2, 4), (4,)))
+    arrays = [draw.normal(size=shape) for shape in shapes]
+    tasks = ("--tasks", "copy", "--items", "3", "--exercises", "2", "--output", str(tmp_path))
+    asked = ("--model", filling, *tasks, "--methods", "one-by-one;learned")
+    passes = []
+    for bias in (-99.0, 99.0, 99.0, -99.0):  # nothing stays, then everything does
+        Filter(*[*arrays[:3], arrays[3] + bias]).save(folder / FILTER)
+        passes.append(measured(*asked)[1]["tokens_per_pass"]["value"])
+    assert passes[0] == passes[3] == 1.0 < passes[1] == passes[2]
+    assert (tmp_path / "parallel.jsonl").read_text().count("\n") == 2 + 2 * 2
+
+
+@pytest.mark.parametrize("option", ["temperature", "max-new-tokens", "threads"])
+def test_options_of_models_are_refused_beside_lists(option: str) -> None:
+    told = refused(*BENCH, f"--{option}", "1")
+    assert f"--{option} is for a trained model; name one with --model" in told
+
+
+@pytest.mark.parametrize("option", ["items", "exercises"])
+def test_options_of_tasks_are_refused_beside_prompts(
+    filling: str, target: str, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "lines.txt").write_text("hello\n")
+    prompts = ("--prompts", str(tmp_path / "lines.txt"), "--judge", target)
+    told = refused(*BENCH, "--model", filling, *prompts, f"--{option}", "5")
+    assert f"--prompts stand in the place of tasks; leave --{option} out" in told
+    told = refused(*BENCH, "--model", filling, "--tasks", "copy", "--max-new-tokens", "64")
+    assert "as long as the longest right one; leave --max-new-tokens out" in told
 
 
 def test_what_does_not_go_together_is_refused(filling: str, target: str, tmp_path: Path) -> None:

@@ -16,11 +16,14 @@ from draftwood.costs import calibration
 from draftwood.costs.curve import Curve
 from draftwood.loading.names import shipped_models
 from draftwood.methods.answers import answers_method
+from draftwood.models.requirements import block_cache
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
 from draftwood_diffusion.rules.learned import FILTER, Filter
+from draftwood_serve.other_texts import served_method, served_methods
 from draftwood_serve.page import HEADERS
-from local_server import RunningServer, running
+from draftwood_serve.settings import ServeSettings
+from local_server import RunningServer, running, save_tiny
 
 MODEL = "stories-diffusion"
 BEGINNING = "Once upon a time"
@@ -76,6 +79,27 @@ def test_texts_side_by_side_are_those_of_generate(
     assert pieces == texts
     assert blocks >= 3 * 3  # 40 tokens behind a prompt reach into at least three blocks
     assert events[-1]["metrics"]["method"] == method
+
+
+@pytest.mark.parametrize("method", ["one-by-one", "freedave", "threshold+freedave,d=2"])
+def test_texts_that_the_cache_has_no_room_for_wait_in_line(lm: LanguageModel, method: str) -> None:
+    body = {"prompt": BEGINNING, "max_tokens": 100, "temperature": 1, "seed": 5}
+    cache = block_cache(lm.model)
+    assert cache is not None
+    held = {"cache_memory": 6 * cache.block_bytes}
+    with running(MODEL, method=method, inexact=True, served_names=(), **held) as found:
+        told = found.post(PATH, **body, n=8)["choices"]
+        assert [each["text"] for each in told] == written(
+            lm, method, 8, seed=5, max_new_tokens=100, temperature=1
+        )
+        longest = found.target.context_length
+        assert longest is not None
+        assert cache.blocks_for(longest) == 6  # drafts of states have no room beside such a text
+        left = longest - len(lm.encode(BEGINNING, True))
+        told = found.post(PATH, **{**body, "max_tokens": left}, n=2)["choices"]
+        assert [each["text"] for each in told] == written(
+            lm, method, 2, seed=5, max_new_tokens=left, temperature=1
+        )
 
 
 def test_a_text_is_told_with_the_order_of_its_tokens(masks: RunningServer) -> None:
@@ -161,6 +185,18 @@ def test_rules_that_trade_quality_need_a_server_that_allows_them() -> None:
         running(MODEL, method="suffix", served_names=()),
     ):
         pass
+
+
+def test_a_model_without_masks_is_served_no_method_that_fills_them(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path)
+    settings = ServeSettings(model=model, method="freedave")
+    with (
+        pytest.raises(ValueError, match="'freedave' fills masks, and this model writes from left"),
+        running(model, method="freedave"),
+    ):
+        pass
+    assert "freedave" not in [each.name for each in served_methods(settings, tmp_path)]
+    assert served_method("freedave", settings, shipped_models()[MODEL]) is not None
 
 
 def test_a_file_is_read_where_the_server_was_started_with_it(

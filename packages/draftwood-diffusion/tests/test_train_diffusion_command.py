@@ -4,11 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from conversions import write_model
 from draftwood_diffusion.settings import settings_of
 from draftwood_diffusion.training.command import diffusion
+from draftwood_diffusion.training.decoder import DecoderSizes, StreamDecoder
+from draftwood_diffusion.training.folder import read_weights
+from draftwood_diffusion.training.loop import ConversionSettings, held_out_losses
+from draftwood_diffusion.training.rows import TextRows
+from draftwood_diffusion.training.stage import HELD_OUT
 
 SHORT = ("--tokens", "2k", "--places", "16", "--steps", "2", "--rows", "2", "--threads", "1")
 
@@ -29,6 +35,25 @@ def test_a_model_is_converted_and_told(tmp_path: Path) -> None:
     found = settings_of(tmp_path / "out")
     assert found is not None
     assert (found.mask_token, found.block_length, found.shifted) == (12, 8, False)
+
+
+def test_losses_are_those_of_the_weights_that_are_written(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    fast = ("--blocks", "2,8", "--learning-rate", "0.1", "--other-rate", "0.1")
+    options = (tmp_path / "model", tmp_path / "out", *SHORT, *fast)
+    trained = json.loads(run(*options, "--json"))["held_out"]
+    begun = tmp_path / "out.training" / "begun"
+    told = json.loads((begun / "config.json").read_text())
+    decoder = StreamDecoder(DecoderSizes.of(told))
+    decoder.take({name: torch.from_numpy(each) for name, each in read_weights(begun).items()})
+    texts = sorted((tmp_path / "out.training" / "texts").glob("*.npz"))
+    settings = ConversionSettings(told["vocab_size"] - 1, rows=2, blocks=(2, 8))
+    held_out = TextRows.of(texts, 16, HELD_OUT).held_out[: settings.judged_rows]
+    before = held_out_losses(decoder, held_out, settings)
+    kept = json.loads(run(*options, "--blend", "0", "--resume", "--json"))["held_out"]
+    for name, loss in before.items():
+        assert kept[name] == pytest.approx(loss, rel=1e-5)
+        assert abs(trained[name] - loss) > 1e-3  # negative control: what training made is another
 
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:

@@ -10,13 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import draftwood
 from command import refused, run
 from draftwood.engine import Options
 from draftwood.sampling import Sampling
+from draftwood_diffusion.blocks import BLOCKS
 from draftwood_diffusion.filters.examples import Examples, collect
 from draftwood_diffusion.filters.fit import fit, judged, loss_of, slopes_of
+from draftwood_diffusion.generating import for_model
 from draftwood_diffusion.lists.list_model import list_model
 from draftwood_diffusion.loop import written
+from draftwood_diffusion.opening import masked_model
 from draftwood_diffusion.proof import mixtures
 from draftwood_diffusion.rules.learned import Filter
 from draftwood_diffusion.unmasking import parse
@@ -96,6 +100,24 @@ def test_a_filter_is_written_and_read(tmp_path: Path) -> None:
     options = Options(Sampling(), 5)
     method = parse(f"learned,file={tmp_path / 'filter.npz'},above=0.5")
     assert len(written(list_model(mixtures(), 4), [5], options, method).tokens) == 5
+
+
+@pytest.mark.parametrize("blocks", [name for name in BLOCKS if name != "whole"])
+def test_a_filter_reads_blocks_of_every_kind(blocks: str) -> None:
+    lm = draftwood.load("stories-diffusion", method="plain")
+    tokens = lm.encode("- eggs\n- milk\n-", True)
+    knobs = ",delta=0" if blocks == "adablock" else ""  # a line break may be expected far ahead
+    method = for_model(parse(f"learned+{blocks}{knobs}"), lm)
+    for seed in range(4):
+        options = Options(Sampling(temperature=1.0), 200, seed=seed)
+        assert len(written(masked_model(lm, {}), tokens, options, method).tokens) == 200
+
+
+def test_a_filter_says_how_long_blocks_may_be(tmp_path: Path) -> None:
+    some_filter(4, 5).save(tmp_path / "filter.npz")
+    method = parse(f"learned,file={tmp_path / 'filter.npz'}+whole")
+    with pytest.raises(ValueError, match="at most 4 places, got 6; give --block-length 4 and no"):
+        written(list_model(mixtures(), 4), [5], Options(Sampling(), 5), method)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -82,9 +82,9 @@ class Writing:
 
         Raises:
             ValueError: for a rule that is told the text, one that names a file unless it is the
-                server's own, and a reuse that the model of the folder has no use for.
+                server's own, a model without masks, and a reuse that the model has no use for.
         """
-        rule, found = self.method.rule, None if folder is None else settings_of(folder)
+        rule = self.method.rule
         if rule.knows_text:
             raise ValueError(
                 f"method {self.text!r} is told the text in advance, which a server does not know;"
@@ -97,7 +97,13 @@ class Writing:
             )
         if rule.names_file or folder is not None:
             rule.beside(folder).require_file()
-        if found is not None:
+        if folder is not None:
+            found = settings_of(folder)
+            if found is None:
+                raise ValueError(
+                    f"method {self.text!r} fills masks, and this model writes from left to right;"
+                    " take another method, or a masked-diffusion model such as stories-diffusion"
+                )
             self.method.reuse.require(found.bidirectional)
 
 

@@ -12,6 +12,7 @@ from draftwood.engine import Options, run_all
 from draftwood.engine.task import KeepsCache
 from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.requirements import require_ability
+from draftwood.models.session import PooledSession
 from draftwood.sampling import Sampling
 from draftwood_diffusion.block_state import BlockState, Seen
 from draftwood_diffusion.blocks import BlockPlace
@@ -107,6 +108,7 @@ class MaskedText(KeepsCache):
         self.race = Race(options.sampler, options.seed, mask, options.max_new_tokens)
         self._reference = None if reference is None else [*prompt, *reference]
         self._passes = passes_of(masked, prompt, self.total, method.reuse)
+        self._most_states = self._states_with_room()
         self._stepping: Stepping | None = None  # of the block under way
         self._states = list[BlockState]()
         self._is_first = True  # pass of the block
@@ -121,9 +123,24 @@ class MaskedText(KeepsCache):
         tokens = self.text.tokens
         return "stop" if tokens and tokens[-1] in self.options.stop_tokens else "length"
 
+    @property
+    def prompt_left(self) -> int:
+        return self._passes.prompt_left
+
+    def _states_with_room(self) -> int:
+        """States of a pass at most, so that the cache can hold their rows."""
+        place, passes, most = self._place(), self._passes, self.method.lookahead.most
+        first = self.method.blocks.end(place) - place.start
+        longest = max(first, min(place.length, self.total - place.start))
+        rows = [passes.most_rows(n, longest) for n in range(1, min(most, longest) + 1)]
+        session = passes.session
+        if not rows or not isinstance(session, PooledSession):
+            return most
+        return 1 + rows.index(self.need(session, rows))
+
     def plan(self, budget: engine.StepBudget) -> Sequence[ModelInput]:
-        del budget
-        asked = self._passes.prompt_rows()
+        self.begin()
+        asked = self._passes.prompt_rows(budget.prompt_rows)
         self._reads_prompt = asked is not None
         if asked is None:
             if self._stepping is None:
@@ -155,7 +172,8 @@ class MaskedText(KeepsCache):
     def _place(self) -> BlockPlace:
         passes = self._passes
         length = self.masked.settings.block_length
-        return BlockPlace(passes.start, len(self.prompt), self.total, passes.grid, length)
+        most = self.method.rule.most_places
+        return BlockPlace(passes.start, len(self.prompt), self.total, passes.grid, length, most)
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[object]:
         """Fix what the pass allows; reports nothing before the end."""
@@ -192,7 +210,8 @@ class MaskedText(KeepsCache):
         if stepping.ends_block(following):
             self._end_block(following)
         else:
-            self._states = lookahead.states(following, seen[len(path) - 2], stepping)
+            states = lookahead.states(following, seen[len(path) - 2], stepping)
+            self._states = states[: self._most_states]
 
     def _note(self, before: BlockState, after: BlockState, first: int) -> None:
         """Note which places took a token."""

@@ -61,14 +61,15 @@ class LoadedTarget:
         """The method of requests that name none.
 
         Raises:
-            ValueError: for one that writes token by token where the model does not.
+            ValueError: for one that writes in another way than the model does.
         """
         settings, folder = self.settings, self.plain.calibration.folder
         other = other_way(folder)
         named = settings.first_method if settings.tree else settings.method
+        found = None if named is None else served_method(named, settings, folder)
         if other is None:
             return named or self.plain.models.default_method()
-        if named is not None and served_method(named, settings, folder) is None:
+        if named is not None and found is None:
             require_token_by_token(settings.model, folder)
         return named or other[1]
 

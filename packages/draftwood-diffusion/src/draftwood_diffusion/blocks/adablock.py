@@ -15,8 +15,8 @@ class AdaBlock(BlockEnds):
     """AdaBlock-dLLM (2025, arXiv:2509.26432): a block's first pass looks for a delimiter.
 
     It is looked for in the first quarter of the text's length, rounded down, as far as places are
-    left. Where the likeliest token is a delimiter, the block ends with the most confident of them;
-    else it has the model's own length.
+    left and the rule can read them. Where the likeliest token is a delimiter, the block ends with
+    the most confident of them; else it has the model's own length.
 
     Args:
         delta: confidence that such a place has at least.
@@ -50,7 +50,8 @@ class AdaBlock(BlockEnds):
     def _window(place: BlockPlace) -> int:
         """Places that are looked at, those of the prompt in this block included."""
         written = max(0, place.prompt - place.start)
-        return written + min((place.total - place.prompt) // 4, place.total - place.start)
+        window = written + min((place.total - place.prompt) // 4, place.total - place.start)
+        return window if place.most is None else min(window, place.most)
 
     @staticmethod
     def _usual(place: BlockPlace) -> int:

@@ -17,6 +17,7 @@ class BlockPlace:
         total: places of prompt and text.
         grid: place from which blocks of equal length are counted.
         length: of such a block.
+        most: places of a block that the rule can read; None for any number.
     """
 
     start: int
@@ -24,6 +25,7 @@ class BlockPlace:
     total: int
     grid: int
     length: int
+    most: int | None = None
 
     @property
     def regular_end(self) -> int:

@@ -12,6 +12,11 @@ from draftwood_diffusion.part import Part
 class StepsAhead(Part):
     """Says which states are run beside the next one; the text stays the same."""
 
+    @property
+    def most(self) -> int:
+        """States of a pass at most."""
+        return 1
+
     @abstractmethod
     def states(self, following: BlockState, seen: Seen, advance: Advance) -> list[BlockState]:
         """States to run in the next pass: the certain one first, then drafts.

@@ -28,6 +28,10 @@ class FreeDave(StepsAhead):
     source: ClassVar[str] = "FreeDave, 2025, arXiv:2510.00294"
     d: int = knob(4, "states that a pass runs", 1)
 
+    @property
+    def most(self) -> int:
+        return self.d
+
     def states(self, following: BlockState, seen: Seen, advance: Advance) -> list[BlockState]:
         found = [following]
         while len(found) < self.d:

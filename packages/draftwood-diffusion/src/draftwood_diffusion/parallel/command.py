@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
@@ -22,6 +23,8 @@ METHODS = (
     "one-by-one;left-to-right;random;freedave;top-k,k=2;top-k,k=4;threshold;threshold,tau=0.6;factor;"
     "local-leap;ccd;ccd-agreement;entropy;longest-prefix;threshold+adablock"
 )
+OF_MODELS = ("prompts", "judge", "output", "temperature", "max_new_tokens", "threads")
+OF_TASKS = ("tasks", "items", "exercises")
 
 
 @click.command(short_help="Prices in bits of rules that write several tokens a pass.")
@@ -86,10 +89,16 @@ def parallel(as_json: bool, **given: Any) -> None:
     """
     if given["model"] is not None:
         return _on_a_model(given, as_json)
-    for name in ("prompts", "judge", "output"):
-        if given[name] is not None:
-            raise ValueError(f"--{name} is for a trained model; name one with --model")
+    _refuse(OF_MODELS, "{} is for a trained model; name one with --model")
     _on_lists(given, as_json)
+
+
+def _refuse(names: "Sequence[str]", why: str) -> None:
+    """Raise ValueError for the first of these options that was typed."""
+    source = click.get_current_context().get_parameter_source
+    for each in names:
+        if source(each) is ParameterSource.COMMANDLINE:
+            raise ValueError(why.format(f"--{each.replace('_', '-')}"))
 
 
 def _names(tasks: str) -> list[str]:
@@ -188,10 +197,11 @@ def _asked(given: dict[str, Any]) -> "list[Asked]":
             " likely they are, and goes with --prompts alone"
         )
     if prompts is None:
+        told = "answers of tasks are as long as the longest right one; leave {} out"
+        _refuse(["max_new_tokens"], told)
         names = _names(given["tasks"])
         return of_tasks(names, given["items"], given["exercises"], given["seed"])
-    if given["tasks"] != "all":
-        raise ValueError("--prompts stand in the place of tasks; leave --tasks out")
+    _refuse(OF_TASKS, "--prompts stand in the place of tasks; leave {} out")
     lines = [each for each in prompts.split("\n") if each.strip()]
     if not lines:
         raise ValueError("--prompts needs a file with a beginning on a line, got none")

@@ -11,7 +11,7 @@ from draftwood.sampling_params import SamplingParams
 from draftwood_bench.records.statistics import Estimate, difference
 from draftwood_bench.run.quality import log_likelihood, read_behind
 from draftwood_bench.run.record_folder import RecordFolder, folders_of
-from draftwood_diffusion.generating import Writing
+from draftwood_diffusion.generating import Writing, for_model
 from draftwood_diffusion.lists.tasks import BREAK, exercises
 from draftwood_diffusion.unmasking import parse
 
@@ -33,6 +33,7 @@ class TextRecord:
         score: 1 for a right answer and 0 for another one, or nats per token under a judge; None for
             a text without tokens that a judge reads.
         text: itself.
+        file: digest of the file that the method's rule read; None without one.
     """
 
     method: str
@@ -41,6 +42,7 @@ class TextRecord:
     passes: int
     score: float | None
     text: str
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,9 @@ class Measured:
             ValueError: for a folder of other settings, a method that is not there, and as
                 ``Writing``.
         """
-        writings = {each: Writing(each, parse(each), self.settings) for each in self.methods}
+        parsed = {each: parse(each) for each in self.methods}
+        writings = {name: Writing(name, each, self.settings) for name, each in parsed.items()}
+        files = {n: for_model(each, self.lm).rule.digest for n, each in parsed.items()}
         kept, records = None, list[TextRecord]()
         if self.folder is not None:
             kept = RecordFolder(self.folder, PROTOCOL, TextRecord, "give another --output")
@@ -133,12 +137,13 @@ class Measured:
             texts = {each.name: each.text for each in self.prompts}
             kept.begin(told, texts, folders_of(*models))
             records = kept.read()
-        known = {(each.method, each.prompt): each for each in records}
+        known = {(each.method, each.prompt, each.file): each for each in records}
         for number, asked in enumerate(self.prompts):
             for method, writing in writings.items():
-                found = known.get((method, asked.name))
+                found = known.get((method, asked.name, files[method]))
                 if found is None:
-                    found = self._record(method, writing, asked, number)
+                    made = self._record(method, writing, asked, number)
+                    found = replace(made, file=files[method])
                     if kept is not None:
                         kept.append(found)
                 yield found

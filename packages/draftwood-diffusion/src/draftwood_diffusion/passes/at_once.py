@@ -20,6 +20,9 @@ class AtOnce(Passes):
         super().__init__(masked, prompt, total)
         self.grid, self._written = len(prompt), list(prompt)
 
+    def most_rows(self, states: int, longest: int) -> int:
+        return states * self.total
+
     def rows(self, states: Sequence[BlockState]) -> RowsInput:
         texts = [self._text(each) for each in states]
         sizes = [len(each) for each in texts]

@@ -30,8 +30,27 @@ class Passes(ABC):
         self.session: ModelSession = masked.model.start()
         self.start, self.grid, self.given = len(prompt), 0, list[int]()
 
-    def prompt_rows(self) -> RowsInput | None:
-        """Rows that the prompt needs before the first block; None where it needs no more."""
+    @property
+    def prompt_left(self) -> int:
+        """Tokens of the prompt that are yet to be run before the first block."""
+        return 0
+
+    @abstractmethod
+    def most_rows(self, states: int, longest: int) -> int:
+        """Tokens and rows that the cache holds at once.
+
+        Args:
+            states: most of a pass behind a block's first, which has one.
+            longest: most places of a block.
+        """
+
+    def prompt_rows(self, most: int) -> RowsInput | None:
+        """Rows that the prompt needs before the first block; None where it needs no more.
+
+        Args:
+            most: of them, but whole blocks are run, and at least one.
+        """
+        del most
         return None
 
     def take_prompt(self) -> None:

@@ -10,8 +10,6 @@ from draftwood_diffusion.block_state import BlockState
 from draftwood_diffusion.masked_model import MaskedModel
 from draftwood_diffusion.passes.base import Passes, apart, block_causal, positions_of, predicting
 
-PROMPT_ROWS = 512  # in one pass
-
 
 class InBlocks(Passes):
     """Block diffusion with a cache (Arriola et al. 2025, arXiv:2503.09573).
@@ -31,11 +29,18 @@ class InBlocks(Passes):
         self._before: Float[np.ndarray, " vocab"] | None = None
         self._asked = 0
 
-    def prompt_rows(self) -> RowsInput | None:
+    @property
+    def prompt_left(self) -> int:
+        return len(self._unread)
+
+    def most_rows(self, states: int, longest: int) -> int:
+        return self.total + (states - 1) * longest
+
+    def prompt_rows(self, most: int) -> RowsInput | None:
         if not self._unread:
             return None
         size, past = self.settings.block_length, self.session.length
-        self._asked = min(len(self._unread), max(1, PROMPT_ROWS // size) * size)
+        self._asked = min(len(self._unread), max(1, most // size) * size)
         places = positions_of(past, self._asked)
         sees = block_causal(past, past + self._asked, size)
         return RowsInput(self.session, self._unread[: self._asked], places, sees, "none")

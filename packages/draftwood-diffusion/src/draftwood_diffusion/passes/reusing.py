@@ -32,6 +32,11 @@ class Reusing(AtOnce):
         self._is_kept = False
         self._lead = int(self.settings.shifted)  # rows before the block that predict it
 
+    def most_rows(self, states: int, longest: int) -> int:
+        if self.reuse.keeps_suffix:
+            return self.total + states * (self._lead + longest)
+        return self.total + (states - 1) * (self.total - self._first)
+
     @property
     def _first(self) -> int:
         """First place that runs in every pass."""
@@ -39,7 +44,7 @@ class Reusing(AtOnce):
 
     def rows(self, states: Sequence[BlockState]) -> RowsInput:
         if not self._is_kept:
-            self.session.clear()
+            self.session.rewind(self.session.length)  # its blocks of the cache stay
             return super().rows(states)
         texts = [self._own(each) for each in states]
         sizes = [len(each) for each in texts]

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
@@ -140,6 +141,15 @@ class Learned(UnmaskingRule):
 
     def require_file(self) -> None:
         _ = self.network
+
+    @property
+    def digest(self) -> str:
+        self.require_file()
+        return sha256(Path(self.file).read_bytes()).hexdigest()[:16]
+
+    @property
+    def most_places(self) -> int:
+        return len(self.network.first)
 
     def choose(self, view: View) -> Int[np.ndarray, " chosen"]:
         stays = self.network.probability(known_confidence(view)) > self.above

@@ -42,6 +42,16 @@ class UnmaskingRule(Part):
         """
 
     @property
+    def digest(self) -> str | None:
+        """Digest of its file; None for a rule that reads none."""
+        return None
+
+    @property
+    def most_places(self) -> int | None:
+        """Places of a block that it can read at most; None for any number."""
+        return None
+
+    @property
     def remembers(self) -> int:
         """Views of the passes before that it reads."""
         return 0

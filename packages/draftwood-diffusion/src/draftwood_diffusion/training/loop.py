@@ -207,14 +207,18 @@ class Conversion:
     def judge(self) -> Mapping[str, float]:
         """Held-out losses of the averaged weights, which are kept."""
         with averaged_weights(self.state, self.decoder):
-            figures = held_out_losses(
-                self.decoder, self.rows.held_out[: self.settings.judged_rows], self.settings
-            )
-        state = self.state
-        state.judged_at = state.seconds
+            figures = self.tell("held-out")
+        self.state.judged_at = self.state.seconds
+        return figures
+
+    def tell(self, what: str) -> Mapping[str, float]:
+        """Held-out losses of the decoder's weights, as the newest of the history."""
+        state, settings = self.state, self.settings
+        texts = self.rows.held_out[: settings.judged_rows]
+        figures = held_out_losses(self.decoder, texts, settings)
         state.history.append({**figures, "step": state.step, "tokens": state.tokens})
         told = ", ".join(f"{name} {each:.3f}" for name, each in figures.items())
-        self.say(f"held-out after step {state.step}, {state.tokens:,} tokens: {told}")
+        self.say(f"{what} after step {state.step}, {state.tokens:,} tokens: {told}")
         return figures
 
     def _restore(self, state: Checkpoint) -> None:

@@ -120,9 +120,10 @@ def masked(
     A block in order is masked from a place on, as reading from left to right leaves it; in the
     copy it is masked whole.
 
-    A place among m masked ones of n weighs n / m, but at most ``largest_weight``: the 1 / t of
-    masked diffusion with t = m / n where masks are scattered. In blocks in order it makes up for
-    the few masks that a late place is among, and adds up to no bound on a text's likelihood.
+    A place among m masked ones of n that may be masked weighs n / m, but at most
+    ``largest_weight``: the 1 / t of masked diffusion with t = m / n where masks are scattered. In
+    blocks in order it makes up for the few masks that a late place is among, and adds up to no
+    bound on a text's likelihood.
 
     Args:
         share: of each block's places that are masked in the first copy; None draws a number.
@@ -138,23 +139,25 @@ def masked(
         ordered = (torch.rand(texts, count, generator=chance) < in_order).gather(1, numbers)
         within = (torch.arange(places) - grid.start) % grid.length
         scores = torch.where(ordered, 1 - (within + 1) / (grid.length + 1), scores)
-    sizes = torch.zeros(texts, count).scatter_add_(1, numbers, torch.ones(texts, places))
+    maskable = grid.maskable()
+    sizes = torch.zeros(texts, count)
+    sizes.scatter_add_(1, numbers, maskable.float().expand(texts, -1))
     drawn = (torch.rand(texts, count, generator=chance) * (sizes + 1)).floor()
     if share is not None:
         drawn = (share * sizes).round()
-    ranks = _ranks(scores, grid)
-    first = (ranks < drawn.gather(1, numbers)) & grid.maskable()
-    second = (~first | ordered) & grid.maskable()
+    ranks = _ranks(scores.masked_fill(~maskable, 1.0), grid)  # the first place is the last to mask
+    first = (ranks < drawn.gather(1, numbers)) & maskable
+    second = (~first | ordered) & maskable
     sizes, drawn = sizes.gather(1, numbers), drawn.gather(1, numbers)
     others = torch.where(ordered, sizes, sizes - drawn)
     weights = (sizes / torch.where(first, drawn, others)).clamp(max=largest_weight)
-    weights = torch.where(grid.maskable(), weights, torch.zeros(()))
+    weights = torch.where(maskable, weights, torch.zeros(()))
     return Masked.of(tokens, (first, second), weights, grid, mask_token)
 
 
 def _ranks(scores: Float[Tensor, "texts places"], grid: Grid) -> Int[Tensor, "texts places"]:
-    """Rank of each place's score within its block, from 0 on."""
-    order = (grid.blocks().float() * 2 + scores).argsort(dim=1)  # scores are below 1
+    """Rank of each place's score, at most 1, within its block, from 0 on."""
+    order = (grid.blocks().float() * 2 + scores).argsort(dim=1)
     firsts = (torch.arange(grid.places) - grid.start) % grid.length
     firsts[: grid.start] = torch.arange(grid.start)
     ranks = torch.empty_like(order)

@@ -83,7 +83,7 @@ class Stage:
         return self.output.with_name(f"{self.output.name}.training")
 
     def run(self, settings: Callable[[int], ConversionSettings], say: Say) -> Conversion:
-        """Convert, and write the converted model.
+        """Convert, and write the converted model, whose held-out losses end the history.
 
         Args:
             settings: of the training, by the mask token.
@@ -240,11 +240,12 @@ class Stage:
         chosen = conversion.settings
         settings = DiffusionSettings(chosen.mask_token, self.block_length, chosen.shifted)
         source = f"{self.model}, converted by draftwood train diffusion"
-        before = read_weights(begun)
-        weights = {
-            name: before[name] + np.float32(self.blend) * (each - before[name])
-            for name, each in _arrays(conversion).items()
-        }
+        before, weights = read_weights(begun), _arrays(conversion)
+        if self.blend < 1:
+            for name, each in weights.items():
+                weights[name] = before[name] + np.float32(self.blend) * (each - before[name])
+            conversion.decoder.take({n: torch.from_numpy(each) for n, each in weights.items()})
+            conversion.tell(f"held-out with --blend {self.blend:g}")
         write_converted(begun, weights, settings, self.output, source, self.in_8_bits)
 
 

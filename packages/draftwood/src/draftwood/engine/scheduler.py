@@ -137,7 +137,7 @@ class Scheduler(Generic[Progress]):
         free = FreeBlocks(known.values())
         oldest = next(iter(known), None)
         for number in numbers:
-            if not left:
+            if left <= 0:  # what runs whole blocks may take more than there was
                 break
             if number != oldest:
                 if not free.has(known[number]):

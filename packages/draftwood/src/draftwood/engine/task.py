@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from draftwood.models.model import CHUNK, ModelInput, ModelOutput
-from draftwood.models.requirements import BlockCache
+from draftwood.models.model import CHUNK, Model, ModelInput, ModelOutput
+from draftwood.models.requirements import BlockCache, block_cache
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_count
 
@@ -193,12 +193,72 @@ class Task(Protocol[Reported]):
         ...
 
 
+class HoldingSession(Protocol):
+    """A session that can have room in its cache before it has tokens, as ``PooledSession`` can."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def wants(self, count: int) -> int: ...
+
+    def reserve(self, count: int) -> int: ...
+
+
 class KeepsCache:
-    """A task whose cache has no limit: it is never preempted."""
+    """A task that is never preempted.
+
+    Where its cache has a limit, ``need`` says how much it takes: it begins once that is free, and
+    takes it at once, so that no later pass lacks any.
+    """
+
+    _needs: tuple[HoldingSession, int] | None = None
+    _has_begun = False
+
+    @property
+    def prompt_left(self) -> int:
+        """Tokens of its prompt that are yet to be run."""
+        return 0
 
     @property
     def status(self) -> SequenceStatus:
-        return SequenceStatus()
+        if self._needs is None:
+            return SequenceStatus(self.prompt_left)
+        session, most = self._needs
+        cache = block_cache(session.model)
+        if self._has_begun:  # its blocks are there, also those of tokens to come
+            return SequenceStatus(self.prompt_left, max(1, session.length), cache=cache)
+        return SequenceStatus(max(1, self.prompt_left), wants=session.wants(most), cache=cache)
+
+    def need(self, session: HoldingSession, rows: Sequence[int]) -> int:
+        """Wait with the first pass for room for so many tokens and nodes of a session.
+
+        Args:
+            rows: numbers that will do, in rising order.
+
+        Returns:
+            The last of them that the cache can hold at all; the first where it can hold none.
+        """
+        cache = block_cache(session.model)
+        if cache is None or cache.limit is None:
+            return rows[-1]
+        blocks = cache.limit // cache.block_bytes
+        most = max((each for each in rows if cache.blocks_for(each) <= blocks), default=rows[0])
+        self._needs = session, most
+        return most
+
+    def begin(self) -> None:
+        """Take what it needs, before its first pass; a later call does nothing.
+
+        Raises:
+            CacheFullError: where others hold too much of it.
+        """
+        if self._needs is not None and not self._has_begun:
+            session, most = self._needs
+            session.reserve(most)
+        self._has_begun = True
 
     def preempt(self) -> bool:
         return False
