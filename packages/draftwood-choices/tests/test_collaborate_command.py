@@ -239,6 +239,20 @@ def test_an_end_token_behind_an_address_ends_the_text() -> None:
     assert writer.cost.prompt == 5
 
 
+@pytest.mark.parametrize(("text", "billed"), [("", 1), ("b ", 0)])
+def test_part_of_a_character_and_a_count_of_nothing_are_a_token(text: str, billed: int) -> None:
+    def sends_one(handler: Scripted) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        usage = {"prompt_tokens": 3, "completion_tokens": billed}
+        chunk = {"choices": [{"text": text, "finish_reason": "length"}], "usage": usage}
+        handler.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\ndata: [DONE]\n\n")
+
+    with scripted(sends_one) as place:
+        (token,) = RemoteWriter(place, "x", SamplingParams()).write([], 1, 1, False)
+    assert (token.text, token.count, token.is_end) == (text, 1, False)
+
+
 def test_bad_input_is_refused_in_one_line(
     target: str, stranger: str, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

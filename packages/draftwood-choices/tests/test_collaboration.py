@@ -240,7 +240,7 @@ def test_a_leader_that_sends_nothing_is_lost(
     assert {each.writer for each in result.passages} == {FOLLOWER}
 
 
-def test_a_turn_ends_at_its_most_whatever_the_writer_sends(
+def test_a_turn_ends_at_its_most_where_the_writer_goes_on(
     large: LanguageModel, small: LanguageModel
 ) -> None:
     for rule, longest in (("foreal,n=5", 5), ("first-n,n=1000", MOST)):

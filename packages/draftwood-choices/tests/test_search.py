@@ -171,6 +171,8 @@ def test_final_answers() -> None:
     for told in ("-1,000", "-1000.0", "so -01000.", "$-1000.00"):
         assert final_answer(told) == "-1000"
     assert [final_answer(each) for each in ("-0.0", "100", "0.50")] == ["0", "100", "0.5"]
+    assert [final_answer(each) for each in ("$.50", "\u2212.5", "v1.5.")] == ["0.5", "-0.5", "1.5"]
+    assert final_answer("A\n\u00a0Blue") == "blue"
     assert final_answer("#### a\n#### b", pattern_of("--final", "#### (.)")) == "b"
 
 

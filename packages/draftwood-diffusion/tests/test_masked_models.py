@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from draftwood.engine import Limits, Options, run_all
+from draftwood.engine.scheduler import Scheduler
 from draftwood.models.model import Cpu, RowsInput
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.models.requirements import BlockCache
@@ -196,6 +197,42 @@ def test_texts_beyond_the_cache_wait_and_stay_as_they_are(method: str, bidirecti
         tasks = [MaskedText(model, prompt(3 + n), each, parsed) for n, each in enumerate(options)]
         deque(run_all(tasks, Limits()), 0)
         assert [each.text.tokens for each in tasks] == alone
+
+
+@pytest.mark.parametrize("is_paced", [False, True])
+def test_a_text_in_its_prompt_goes_on_while_an_older_one_waits_for_room(is_paced: bool) -> None:
+    own = NativeModel(tiny_llama(seed=1))
+    model = MaskedModel(own, DiffusionSettings(MASK, 16, False, False))
+    assert isinstance(own.pool, BlockCache)
+    own.pool.limit = 6 * own.pool.block_bytes
+
+    def task(length: int, tokens: int) -> MaskedText:
+        options = Options(Sampling(temperature=1.0), tokens, seed=1)
+        return MaskedText(model, [1 + n % 20 for n in range(length)], options, parse("one-by-one"))
+
+    limits = Limits(requests=3, prompt_rows=16)
+    if is_paced:  # as in servers
+        limits = limits.paced(lambda rows: 1e-4 * rows, 0.01)
+    scheduler = Scheduler(limits)
+    scheduler.add(task(8, 70))  # 3 blocks
+    for _ in range(68):
+        scheduler.step()
+    scheduler.add(task(8, 130))  # 5 blocks: it waits
+    scheduler.add(task(80, 10))  # 3 blocks: it begins beside the first, which ends amid its prompt
+    for _ in range(1000):
+        scheduler.step()
+    assert not len(scheduler)
+
+
+def test_a_text_that_can_never_fit_is_refused_at_once() -> None:
+    own = NativeModel(tiny_llama(seed=1))
+    model = MaskedModel(own, DiffusionSettings(MASK, 16, False, True))
+    assert isinstance(own.pool, BlockCache)
+    own.pool.limit = 3 * own.pool.block_bytes
+    method = parse("one-by-one+dual-cache")
+    with pytest.raises(ValueError, match="needs 4 blocks of the cache, which can hold 3"):
+        MaskedText(model, [1] * 8, Options(Sampling(), 82), method)
+    assert own.pool.free_blocks == 3
 
 
 @pytest.mark.parametrize("reuse", ["prefix-cache", "dual-cache"])

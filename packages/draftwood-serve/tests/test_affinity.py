@@ -25,6 +25,15 @@ def chat(*said: str, owner: str = "", **more: Any) -> list[bytes]:
     return beginnings_of(owner, {"messages": messages, **more})
 
 
+def chosen_for(
+    beginnings: list[bytes], affinity: Affinity, loads: list[ReplicaLoad]
+) -> ReplicaLoad:
+    """The replica that is asked, which knows the beginnings from then on."""
+    chosen = affinity.choose(beginnings, loads)
+    affinity.remember(beginnings, chosen)
+    return chosen
+
+
 def test_the_least_busy_replica_is_chosen_and_replicas_take_turns() -> None:
     loads, affinity = [ReplicaLoad(0, 2), ReplicaLoad(1), ReplicaLoad(2)], Affinity(1)
     names = []
@@ -38,37 +47,37 @@ def test_the_least_busy_replica_is_chosen_and_replicas_take_turns() -> None:
 
 def test_a_conversation_goes_on_where_its_beginning_is_known() -> None:
     loads, affinity = [ReplicaLoad(0), ReplicaLoad(1)], Affinity(2)
-    first = affinity.choose(chat(LONG), loads)
+    first = chosen_for(chat(LONG), affinity, loads)
     first.open = 2  # busier, though not clearly
-    assert affinity.choose(chat(LONG, "Yes.", "And then?"), loads) is first
-    assert affinity.choose(chat("Something else. " * 40), loads) is not first
+    assert chosen_for(chat(LONG, "Yes.", "And then?"), affinity, loads) is first
+    assert chosen_for(chat("Something else. " * 40), affinity, loads) is not first
 
 
 def test_a_replica_that_is_clearly_busier_hands_over() -> None:
     loads, affinity = [ReplicaLoad(0), ReplicaLoad(1)], Affinity(2)
-    first = affinity.choose(chat(LONG), loads)
+    first = chosen_for(chat(LONG), affinity, loads)
     first.open = 3
-    second = affinity.choose(chat(LONG, "Yes.", "And then?"), loads)
+    second = chosen_for(chat(LONG, "Yes.", "And then?"), affinity, loads)
     assert second is not first
     first.open, second.open = 0, 1
-    assert affinity.choose(chat(LONG, "Yes.", "And then?", "More"), loads) is second
+    assert chosen_for(chat(LONG, "Yes.", "And then?", "More"), affinity, loads) is second
 
 
 def test_the_longest_known_beginning_decides() -> None:
     loads, affinity = [ReplicaLoad(0), ReplicaLoad(1)], Affinity(0)
-    first = affinity.choose(chat(LONG, "one", LONG), loads)
+    first = chosen_for(chat(LONG, "one", LONG), affinity, loads)
     first.open = 1
-    second = affinity.choose(chat(LONG, "two", LONG), loads)
+    second = chosen_for(chat(LONG, "two", LONG), affinity, loads)
     assert second is not first
     second.open = 1
-    assert affinity.choose(chat(LONG, "one", LONG, "go on"), loads) is first
-    assert affinity.choose(chat(LONG, "two", LONG, "go on"), loads) is second
+    assert chosen_for(chat(LONG, "one", LONG, "go on"), affinity, loads) is first
+    assert chosen_for(chat(LONG, "two", LONG, "go on"), affinity, loads) is second
 
 
 def test_a_replica_that_has_ended_is_forgotten() -> None:
     loads, affinity = [ReplicaLoad(0), ReplicaLoad(1, open=1)], Affinity(9)
-    assert affinity.choose(chat(LONG), loads).name == 0
-    assert affinity.choose(chat(LONG), [ReplicaLoad(2), ReplicaLoad(1, open=1)]).name == 2
+    assert chosen_for(chat(LONG), affinity, loads).name == 0
+    assert chosen_for(chat(LONG), affinity, [ReplicaLoad(2), ReplicaLoad(1, open=1)]).name == 2
 
 
 def test_beginnings_are_told_apart_by_owner_model_and_what_is_read_first() -> None:
@@ -135,5 +144,5 @@ def test_long_prompts_and_many_beginnings_are_bounded() -> None:
     assert len(chat("a" * 10**6)) == MOST_BLOCKS
     affinity, loads = Affinity(1), [ReplicaLoad(0)]
     for number in range(2 * REMEMBERED // MOST_BLOCKS):
-        affinity.choose(chat(f"{number:05} " + "a" * 40_000), loads)
+        chosen_for(chat(f"{number:05} " + "a" * 40_000), affinity, loads)
     assert len(affinity.known) == REMEMBERED

@@ -6,6 +6,8 @@ from typing import Any, cast
 from draftwood_serve.aggregate import AggregatedMetrics
 from draftwood_serve.metrics import MetricFamilies, Metrics
 
+COUNTED = ("restarts", "handovers")
+
 
 def page(tokens: int, running: int, seconds: float) -> str:
     families = MetricFamilies()
@@ -46,7 +48,8 @@ def test_names_and_types_are_those_of_one_server() -> None:
 
     one = page(1, 1, 0.1)
     summed = AggregatedMetrics().page({0: one, 1: one}, [0, 1], 0).decode()
-    own = {"# TYPE draftwood:replicas gauge", "# TYPE draftwood:replica_restarts_total counter"}
+    counters = [f"# TYPE draftwood:replica_{name}_total counter" for name in COUNTED]
+    own = {"# TYPE draftwood:replicas gauge", *counters}
     assert heads(summed) == heads(one) | own
 
 

@@ -236,8 +236,9 @@ def test_the_token_of_this_machine_goes_to_a_cluster_on_it(
         (tmp_path / ".ray").mkdir()
         (tmp_path / ".ray" / "auth_token").touch()
     placed(monkeypatch, FakeRay({"CPU": 8}), 1)
-    cluster._bring_token("ray.example:6379")  # another machine
-    assert "RAY_AUTH_MODE" not in os.environ
+    for other in ("ray.invalid:6379", "ray://ray.invalid", "ray.invalid", "192.0.2.1:6379"):
+        cluster._bring_token(other)
+        assert "RAY_AUTH_MODE" not in os.environ
     placed(monkeypatch, FakeRay({"CPU": 8}), 1, address="auto")
     assert os.environ.get("RAY_AUTH_MODE") == ("token" if has_token else None)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")

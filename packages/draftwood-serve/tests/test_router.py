@@ -340,6 +340,17 @@ def test_a_replica_without_room_hands_over_to_one_that_has_some(two: Two, status
         assert answer.status_code == int(status[:3])
         assert answer.headers["retry-after"] == "7"
         assert found.served == [1, 1]
+        assert found.router.handovers == 1
+        for _ in range(3):  # a replica that refused has read nothing
+            found.client.post("/v1/completions", json={"prompt": "x" * 600})
+            assert set(found.router.affinity.known.values()) == {0}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = address_of(free)
+    for other in (gone, None):  # it is gone, or ends amid the request
+        with played(full) as busy, played(b"") as ends, front(busy, other or ends) as found:
+            answer = found.client.post("/v1/completions", json={})
+            assert answer.status_code == int(status[:3])
+            assert answer.headers["retry-after"] == "7"
 
 
 def test_one_request_of_many_texts_keeps_others_away(endless: str, two: Two) -> None:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from draftwood.cli.main import main
 from draftwood_serve import command, run
 from draftwood_serve.access_log import ServerLog
 from draftwood_serve.settings import ServeSettings
-from local_server import running
 
 TWO = ["--model", "smollm2-135m", "--model", "stories-15m"]
 
@@ -144,6 +142,7 @@ def test_a_port_in_use_is_said_in_a_line() -> None:
     assert "--port" in result.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse the second socket")
 def test_two_servers_at_one_port_are_told_apart_when_both_had_bound_it() -> None:
     """The system lets two sockets have a port until one of them listens."""
     one = run.bind("127.0.0.1", 0)
@@ -156,14 +155,12 @@ def test_two_servers_at_one_port_are_told_apart_when_both_had_bound_it() -> None
             server.run(sockets=[other])
 
 
-def test_a_small_answer_comes_at_once_on_a_connection_that_is_kept(tiny: str) -> None:
-    with running(tiny, method="plain") as server:
-        seconds = []
-        for _ in range(11):
-            since = time.perf_counter()
-            server.client.get("/health")
-            seconds.append(time.perf_counter() - since)
-    assert sorted(seconds)[5] < 0.02  # the system would wait 0.04 s for more to send
+def test_small_answers_go_out_at_once() -> None:
+    """Else the system holds the second part of an answer back until the client tells of the first,
+    0.04 s; asyncio turns that off where the socket names its protocol.
+    """
+    with run.bind("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP
 
 
 async def nothing(scope: Any, receive: Any, send: Any) -> None:

@@ -108,7 +108,11 @@ class MaskedText(KeepsCache):
         self.race = Race(options.sampler, options.seed, mask, options.max_new_tokens)
         self._reference = None if reference is None else [*prompt, *reference]
         self._passes = passes_of(masked, prompt, self.total, method.reuse)
-        self._most_states = self._states_with_room()
+        try:
+            self._most_states = self._states_with_room()
+        except ValueError:
+            self.close()
+            raise
         self._stepping: Stepping | None = None  # of the block under way
         self._states = list[BlockState]()
         self._is_first = True  # pass of the block
@@ -136,7 +140,8 @@ class MaskedText(KeepsCache):
         session = passes.session
         if not rows or not isinstance(session, PooledSession):
             return most
-        return 1 + rows.index(self.need(session, rows))
+        held = self.need(session, rows)
+        return most if held is None else 1 + rows.index(held)
 
     def plan(self, budget: engine.StepBudget) -> Sequence[ModelInput]:
         self.begin()

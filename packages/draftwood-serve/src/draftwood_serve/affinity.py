@@ -21,7 +21,7 @@ class ReplicaLoad:
     Attributes:
         name: number that no other replica has or had.
         open: texts of its running and waiting requests.
-        served: requests in all.
+        served: requests that it was sent in all.
     """
 
     name: int
@@ -44,7 +44,7 @@ class Affinity:
         self.known: OrderedDict[bytes, int] = OrderedDict()  # the name of the newest replica
 
     def choose(self, beginnings: Sequence[bytes], loads: Sequence[ReplicaLoad]) -> ReplicaLoad:
-        """Choose a replica, and remember that it knows these beginnings.
+        """Choose a replica for a request.
 
         Args:
             beginnings: of the request, shortest first.
@@ -58,12 +58,15 @@ class Affinity:
                 if known.open <= chosen.open + self.margin:
                     chosen = known
                 break
+        return chosen
+
+    def remember(self, beginnings: Sequence[bytes], load: ReplicaLoad) -> None:
+        """Remember that a replica knows these beginnings, as it has read the request."""
         for beginning in beginnings:
-            self.known[beginning] = chosen.name
+            self.known[beginning] = load.name
             self.known.move_to_end(beginning)
         while len(self.known) > REMEMBERED:
             self.known.popitem(last=False)
-        return chosen
 
 
 BEFORE = ("model", "tools", "instructions", "system")

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 CREATED = "_created"  # times, of which there is no sum
+HANDED_OVER = "Requests that a full replica refused, counted there, and another one was asked."
 
 
 @dataclass
@@ -31,13 +32,16 @@ class AggregatedMetrics:
         self._past: dict[str, MetricFamily] = {}
         self._ended: set[int] = set()
 
-    def page(self, pages: Mapping[int, str], living: Iterable[int], restarts: int) -> bytes:
+    def page(
+        self, pages: Mapping[int, str], living: Iterable[int], restarts: int, handovers: int = 0
+    ) -> bytes:
         """Aggregated metrics in Prometheus' text format.
 
         Args:
             pages: read just now, by the replica's name; one that did not answer is left out.
             living: names of replicas that run.
             restarts: replicas that ended.
+            handovers: requests that a replica refused and another one was asked.
         """
         # pages that were asked for together may come in another order
         self._newest |= {name: page for name, page in pages.items() if name not in self._ended}
@@ -51,10 +55,14 @@ class AggregatedMetrics:
         }
         for page in self._newest.values():
             _add(total, page)
-        replicas = {("draftwood:replicas", ()): float(len(alive))}
-        total["draftwood:replicas"] = MetricFamily("Replicas that run.", "gauge", replicas)
-        ended = {("draftwood:replica_restarts_total", ()): float(restarts)}
-        total["draftwood:replica_restarts"] = MetricFamily("Replicas that ended.", "counter", ended)
+        for name, kind, about, value in (
+            ("replicas", "gauge", "Replicas that run.", len(alive)),
+            ("replica_restarts", "counter", "Replicas that ended.", restarts),
+            ("replica_handovers", "counter", HANDED_OVER, handovers),
+        ):
+            sample = f"draftwood:{name}" + "_total" * (kind == "counter")
+            samples = {(sample, ()): float(value)}
+            total[f"draftwood:{name}"] = MetricFamily(about, kind, samples)
         return generate_latest(_Collected(total))
 
 

@@ -57,6 +57,8 @@ class Replica:
         self.thread.start()
         while not self.server.started and self.thread.is_alive():
             time.sleep(0.01)
+        if not self.server.started:
+            raise OSError(f"the server of a replica could not listen at {host}; its log tells why")
         length = target.context_length
         return ReplicaFacts(
             address_of(bound), os.getpid(), length, target.instructions, target.method

@@ -95,7 +95,7 @@ class Router:
     def __init__(self, replicas: Replicas, settings: ServeSettings) -> None:
         self.replicas, self.settings = replicas, settings
         self.affinity = Affinity(max(1, settings.max_batch // 4))
-        self.metrics = AggregatedMetrics()
+        self.metrics, self.handovers = AggregatedMetrics(), 0
         self.open: set[Forwarding] = set()
         self.stopping = False
         patience = settings.request_timeout + PATIENCE_SECONDS
@@ -166,7 +166,7 @@ class Router:
         found = await asyncio.gather(*(self._page(replica) for replica in living))
         names = [replica.load.name for replica in living]
         pages = {name: page for name, page in zip(names, found, strict=True) if page is not None}
-        told = self.metrics.page(pages, names, self.replicas.restarts)
+        told = self.metrics.page(pages, names, self.replicas.restarts, self.handovers)
         return Response(told, media_type="text/plain; version=0.0.4")
 
     async def _page(self, replica: RunningReplica) -> str | None:
@@ -212,9 +212,10 @@ class Forwarding:
         self._told = 0  # events
 
     def cut(self) -> None:
-        """End it with an error, as the server stops."""
-        self._cut = True
-        self.task.cancel()
+        """End it with an error, as the server stops; a second call lets that go on."""
+        if not self._cut:
+            self._cut = True
+            self.task.cancel()
 
     async def run(self) -> None:
         """Answer, with an error if it must be."""
@@ -235,15 +236,21 @@ class Forwarding:
         if self.body:
             self._name_model(fields)
         beginnings, texts = beginnings_of(state["owner"], fields), texts_of(fields)
-        tried, ended = set[int](), 0
+        tried, ended, full = set[int](), 0, None
         while True:
+            if full is not None and not self.router.untried(tried):
+                return await self._tell(*full)
             replica = self.router.choose(beginnings, tried)
+            self.router.handovers += full is not None
+            if full is None:  # at once, for requests that come meanwhile
+                self.router.affinity.remember(beginnings, replica.load)
             tried.add(replica.load.name)
             replica.load.open += texts
             replica.load.served += 1
             try:
-                if await self._relay(replica, tried):
-                    return
+                full = await self._relay(replica)
+                if full is None:
+                    return self.router.affinity.remember(beginnings, replica.load)
             except httpx.InvalidURL:
                 raise bad_request("the path cannot be read") from None
             except (httpx.ConnectError, httpx.ConnectTimeout):
@@ -262,8 +269,8 @@ class Forwarding:
         if name in names:
             self.scope["state"]["model"] = name
 
-    async def _relay(self, replica: RunningReplica, tried: set[int]) -> bool:
-        """Send a replica's answer to the client; False where it has no room and others may."""
+    async def _relay(self, replica: RunningReplica) -> tuple[httpx.Response, bytes] | None:
+        """Send a replica's answer to the client; give it back where the replica has no room."""
         url = httpx.URL(replica.address).copy_with(raw_path=self.target)
         asked = self.router.client.stream(
             self.scope["method"], url, headers=self.headers, content=self.body
@@ -272,12 +279,9 @@ class Forwarding:
             mark = end_of_events(answer.headers.get("content-type", ""))
             if not mark:
                 whole = await answer.aread()
-                if answer.status_code in BUSY and self.router.untried(tried):
-                    return False
-                self._hear(answer.headers.get(OUTCOME.decode()))
-                await self._begin(answer, [(b"content-length", b"%d" % len(whole))])
-                await self._write(whole, more=False)
-                return True
+                if answer.status_code in BUSY:
+                    return answer, whole
+                return await self._tell(answer, whole)
             await self._begin(answer)
             held = b""  # beginning of an event; a truncated event is not sent
             async for part in answer.aiter_raw():
@@ -289,7 +293,11 @@ class Forwarding:
             held, _, outcome = held.partition(MARK)
             self._hear(outcome)
             await self._write(held, more=False)
-            return True
+
+    async def _tell(self, answer: httpx.Response, whole: bytes) -> None:
+        self._hear(answer.headers.get(OUTCOME.decode()))
+        await self._begin(answer, [(b"content-length", b"%d" % len(whole))])
+        await self._write(whole, more=False)
 
     def _hear(self, outcome: str | bytes | None) -> None:
         """Take what came of the request, for the log."""
@@ -331,7 +339,10 @@ def lost() -> ApiError:
 
 def ends_replicas() -> ApiError:
     """500: a request during which replica after replica ended."""
-    told = f"{MOST_ENDED} replicas ended amid this request; change it before you send it again"
+    told = (
+        f"{MOST_ENDED} replicas ended amid this request, or did not answer it; change it before you"
+        " send it again"
+    )
     return no_retry(500, told, "replica_lost")
 
 

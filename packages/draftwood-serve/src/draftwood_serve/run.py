@@ -97,6 +97,7 @@ class DrainingServer(uvicorn.Server):
         self.interrupted = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Future[None] | None = None
+        self._signals = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen at the sockets; raises OSError where another server does so by now."""
@@ -105,12 +106,13 @@ class DrainingServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except OSError as error:
+            self.should_exit = True  # nobody waits for the start any more
             if error.errno != errno.EADDRINUSE:
                 raise
             raise _taken(host, port, error) from None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal: the first one drains, a second one cuts what runs."""
+        """Handle a signal: the first drains, the second cuts what runs, the third ends at once."""
         self.interrupted = self.interrupted or sig == signal.SIGINT
         if self._loop is None:
             self.should_exit = True
@@ -118,7 +120,10 @@ class DrainingServer(uvicorn.Server):
             self._loop.call_soon_threadsafe(self.drain)
 
     def drain(self) -> None:
-        seconds = self.drain_seconds
+        seconds, self._signals = self.drain_seconds, self._signals + 1
+        if self._signals > 2:
+            self.should_exit = self.force_exit = True
+            return
         if self._draining is not None:
             self._draining.cancel()
             seconds = 0.0

@@ -1,6 +1,7 @@
 """Processes on this machine or on a cluster, by Ray, which is an optional package."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -29,10 +30,20 @@ def _bring_token(address: str) -> None:
     Ray itself does so only where it finds the cluster, and reads the mode when it is imported.
     Other machines get no token unless the user sets the mode.
     """
-    host, _, _ = address.removeprefix("ray://").rpartition(":")
-    is_here = host in ("", "localhost", "127.0.0.1", "[::1]")
+    host = re.sub(r":\d+$", "", address.removeprefix("ray://"))
+    is_here = host in ("auto", "localhost", "127.0.0.1", "[::1]") or _is_own(host)
     if is_here and os.path.exists(os.path.expanduser("~/.ray/auth_token")):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _is_own(host: str) -> bool:
+    """True for an address of this machine, at which alone a socket of it can be bound."""
+    try:
+        with socket.socket() as tried:
+            tried.bind((host, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _own_packages() -> list[str]:

@@ -195,7 +195,8 @@ class Rng:
     ) -> Int[np.ndarray, "rows {count}"]:
         """Draw ``count`` tokens of each row, each from the whole row.
 
-        Without noise they are the likeliest: copies of one would bring nothing.
+        Without noise they are the likeliest, of which a row has to have so many: copies of one
+        would bring nothing.
         """
         if not self.noise:
             return topk(probs, count)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,13 @@ def test_default_trees_are_small_and_listed_as_users_write_them() -> None:
         usual, made = recipe.shape, shape_of(each.tree, recipe)
         assert made == usual
         assert Tree.of(each.tree).nodes == each.nodes <= 8
+
+
+def test_a_usual_tree_beyond_what_users_may_write_stands_in_no_way() -> None:
+    recipe = replace(methods.recipe("rsd-s"), shape=StochasticBeam(32, 10))
+    assert shape_of("4x3", recipe) == StochasticBeam(4, 3)
+    cut = replace(methods.recipe("rsd-s"), shape=StochasticBeam(4, 3, budget=10))
+    assert shape_of("3x3", cut) == StochasticBeam(3, 3)
 
 
 def test_a_built_method_takes_no_tree() -> None:

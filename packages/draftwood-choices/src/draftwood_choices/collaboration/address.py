@@ -85,7 +85,7 @@ class RemoteWriter:
                     text, ended = choice.get("text") or "", bool(choice.get("finish_reason"))
                     new, counted = billed.tokens(counted, bool(text))
                     is_end = choice.get("finish_reason") == "stop"
-                    if text or is_end:
+                    if text or new or is_end:  # a character may lack bytes still
                         yield WrittenToken(text, count=new, is_end=is_end)
             if not ended:
                 raise WriterLostError(f"{self.address} stopped half-way")
@@ -202,7 +202,7 @@ class _Billed:
 
     def tokens(self, counted: int, has_text: bool) -> tuple[int, int]:
         """Tokens of a chunk, and of all so far; a server that does not tell sends one in each."""
-        whole = counted + has_text if self._written is None else self._written
+        whole = self._written or counted + has_text
         return max(0, whole - counted), whole
 
 

@@ -212,7 +212,7 @@ class Collaboration:
                     ) from None
                 self.result.lost[asked.writer] = str(error)
             else:
-                if not count and not passage.ends_text:
+                if not written:
                     self.result.lost[asked.writer] = "it sent no tokens"
             if not written:
                 return None

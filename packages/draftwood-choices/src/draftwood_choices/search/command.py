@@ -10,7 +10,8 @@ from click.core import ParameterSource
 
 from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
-from draftwood.sampling_params import OPTIONS, SamplingParams
+from draftwood.rules import text_rule
+from draftwood.sampling_params import OPTIONS
 from draftwood_choices.search.methods import (
     METHODS,
     SearchOptions,
@@ -56,13 +57,12 @@ def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
 
 def require_own_texts(rules: Mapping[str, float] | None) -> None:
     """Raise ValueError for rules that trade quality, which no flag of a search allows."""
-    try:
-        SamplingParams(rules=rules)
-    except ValueError as error:
+    changing = [name for name in rules or () if text_rule(name).promise == "trades quality"]
+    if changing:
         raise ValueError(
-            f"a search chooses among the model's own texts, and {', '.join(rules or ())} may change"
+            f"a search chooses among the model's own texts, and {', '.join(changing)} may change"
             " them; leave out of --rules what trades quality"
-        ) from error
+        )
 
 
 def typed(*names: str) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
     from draftwood_choices.search.value_head import ValueHead
 
-NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"[-\u2212]?(?:\d[\d,]*(?:\.\d+)?|(?<![\w.])\.\d+)")
 MARKS = " \t.,;:!?\"'`*_“”‘’"  # noqa: RUF001
 """Characters around a last line, between which answers do not differ."""
 LONGEST_LOOK = 10.0
@@ -243,15 +243,16 @@ def final_answer(text: str, pattern: "regex.Pattern[str] | None" = None) -> str:
         last = found[-1]
         said = last[1] if pattern is not None and pattern.groups else last[0]
         return (said or "").strip() if pattern is not None else _plain(said)
-    line = text.strip().rpartition("\n")[2].lower()
+    line = text.strip().rpartition("\n")[2].strip().lower()
     return line.strip(MARKS) or line
 
 
 def _plain(number: str) -> str:
     """A number as equal ones are all written: without commas and zeros that say nothing."""
-    whole, _, rest = number.lstrip("-").replace(",", "").partition(".")
+    signed = number.replace("\u2212", "-")
+    whole, _, rest = signed.lstrip("-").replace(",", "").partition(".")
     found = f"{whole.lstrip('0') or '0'}.{rest}".rstrip("0").rstrip(".")
-    return f"-{found}" if number.startswith("-") and found != "0" else found
+    return f"-{found}" if signed.startswith("-") and found != "0" else found
 
 
 def best_of(proposals: Sequence[Proposal]) -> Proposal:

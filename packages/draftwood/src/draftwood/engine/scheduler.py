@@ -147,10 +147,10 @@ class Scheduler(Generic[Progress]):
             if limits.pace is not None:
                 given = limits.pace.prompt_rows(rows, context, length, given)
             failed += self._plan({number: StepBudget(prompt_rows=given)})
-            if number not in self._running:
-                continue  # it failed
+            if number not in self._running or number not in self._inputs:
+                continue  # it failed, or waits
             now = self._running[number].status  # it may have found its beginning in the cache
-            more = sum(each.rows for each in self._inputs.get(number, ()))
+            more = sum(each.rows for each in self._inputs[number])
             left, rows = left - more, rows + more
             context += more * (now.length + more // 2)
             if limits.pace is not None and more < now.prompt_left:
@@ -384,9 +384,9 @@ class FreeBlocks:
         return [self._caches[number] for number, left in self._left.items() if left < 0]
 
     def has(self, status: SequenceStatus) -> bool:
-        """True if all of a prompt fits."""
+        """True if all of a prompt fits, as it does where it holds its blocks already."""
         left = self._left.get(id(status.cache))
-        return left is None or status.wants <= left
+        return left is None or status.wants <= max(left, 0)
 
     def take(self, status: SequenceStatus) -> None:
         """Keep them for this prompt."""

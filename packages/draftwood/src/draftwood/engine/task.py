@@ -210,8 +210,8 @@ class HoldingSession(Protocol):
 class KeepsCache:
     """A task that is never preempted.
 
-    Where its cache has a limit, ``need`` says how much it takes: it begins once that is free, and
-    takes it at once, so that no later pass lacks any.
+    One that calls ``need`` begins once that much of a limited cache is free, and takes it at once,
+    so that no later pass lacks any.
     """
 
     _needs: tuple[HoldingSession, int] | None = None
@@ -232,22 +232,31 @@ class KeepsCache:
             return SequenceStatus(self.prompt_left, max(1, session.length), cache=cache)
         return SequenceStatus(max(1, self.prompt_left), wants=session.wants(most), cache=cache)
 
-    def need(self, session: HoldingSession, rows: Sequence[int]) -> int:
+    def need(self, session: HoldingSession, rows: Sequence[int]) -> int | None:
         """Wait with the first pass for room for so many tokens and nodes of a session.
 
         Args:
             rows: numbers that will do, in rising order.
 
         Returns:
-            The last of them that the cache can hold at all; the first where it can hold none.
+            The last of them that the cache can hold at all; None where it has no limit.
+
+        Raises:
+            ValueError: where it can hold none of them.
         """
         cache = block_cache(session.model)
         if cache is None or cache.limit is None:
-            return rows[-1]
+            return None
         blocks = cache.limit // cache.block_bytes
-        most = max((each for each in rows if cache.blocks_for(each) <= blocks), default=rows[0])
-        self._needs = session, most
-        return most
+        fitting = [each for each in rows if cache.blocks_for(each) <= blocks]
+        if not fitting:
+            raise ValueError(
+                f"a text with passes over {rows[0]} tokens and rows needs"
+                f" {cache.blocks_for(rows[0])} blocks of the cache, which can hold {blocks}; ask"
+                " for fewer tokens or give it more memory"
+            )
+        self._needs = session, fitting[-1]
+        return fitting[-1]
 
     def begin(self) -> None:
         """Take what it needs, before its first pass; a later call does nothing.

@@ -126,7 +126,8 @@ def shape_of(text: str, recipe: "MethodSpec", levels: int | None = None) -> "Sha
         depth = min(tree.nodes, most, levels or most)
         tree = replace(tree, numbers=(tree.nodes, depth))
     usual = recipe.shape or BestFirst()
-    if (known := text_of(recipe.shape)) and Tree.of(known) == tree:
+    known = text_of(usual)
+    if known is not None and usual.nodes == tree.nodes and Tree.of(known) == tree:
         return usual  # with what no text says, such as where it ends early
     return _makers_for(usual)[tree.form](usual, tree)
 
