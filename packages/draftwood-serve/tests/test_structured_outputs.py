@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,15 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     saved = save_tiny(folder, end="Z", tokenizer=made, template=TEMPLATE + "<think>")
     with running(saved) as found:
         yield found
+
+
+def test_a_server_has_read_the_vocabulary_before_the_first_form_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    """It keeps all threads waiting, and so every other text."""
+    saved = save_tiny(tmp_path / "reader", end="Z", tokenizer=letters([*TOKENS]))
+    with running(saved) as found:
+        assert "_tokens" in vars(found.service.models.first.target.plain.grammars)
 
 
 def asked(path: str) -> dict[str, Any]:

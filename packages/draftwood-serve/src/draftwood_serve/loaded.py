@@ -56,6 +56,8 @@ class LoadedTarget:
             self.using("", Speculation())
         if settings.learn:
             self._start_learning()
+        with suppress(ImportError, ValueError):  # told to requests that ask for grammars
+            self.plain.grammars.prepare()  # now, as it would keep all texts waiting
 
     def _usual_method(self) -> str:
         """The method of requests that name none.

@@ -11,6 +11,7 @@ import pytest
 
 from command import hear_ctrl_c, refused, run
 from draftwood.cli.chat import _lines
+from draftwood.cli.conversation import Conversation
 
 
 def talk(target: str, given: str, *options: str):
@@ -26,6 +27,30 @@ def test_each_line_is_a_turn_and_the_conversation_is_remembered(target):
     assert both.startswith(once)
     assert both != once + once
     assert "> " not in result.stderr  # nobody is there to be prompted
+
+
+def test_a_turn_reads_only_what_is_new(target, monkeypatch):
+    conversations = []
+
+    class Watched(Conversation):
+        def __init__(self, *given):
+            super().__init__(*given)
+            conversations.append(self)
+
+        def _answer(self, text):
+            before = self.stream
+            super()._answer(text)
+            reused.append(self.stream.sequence.prefill.reused)
+            asked.append(len(self.stream.sequence.prompt))
+            assert self.stream is not before
+
+    reused, asked = [], []
+    monkeypatch.setattr("draftwood.cli.chat.Conversation", Watched)
+    talk(target, "hello\nhello\n/clear\nbye\n")
+    assert reused[0] == 0
+    assert asked[0] <= reused[1] < asked[1]
+    assert reused[2] == 0  # forgotten, and its memory free
+    assert len(conversations) == 1
 
 
 def test_clear_forgets(target):

@@ -8,6 +8,7 @@ import pytest
 from tokenizers import AddedToken
 
 from draftwood.grammar import Compiler, Grammar, Tool, ToolChoice, with_tools
+from draftwood.grammar.compiler import RECENT
 from draftwood.grammar.tools import tools_note, with_read_arguments
 from draftwood.text.prompts import encode_chat
 from draftwood_serve.tool_calls import CallDelta, ContentDelta, ToolCall, ToolReader, read_calls
@@ -47,6 +48,20 @@ def test_tools_are_read_in_both_forms() -> None:
         {"type": "function", "name": "now"},
     ):
         assert read_tools(TOOLS, named)[1] == ToolChoice("named", "now", parallel=False)
+
+
+def test_what_was_asked_for_not_long_ago_is_not_compiled_again(compiler: Compiler) -> None:
+    tools, choice = read_tools(TOOLS)
+    first = compiler.tools(tools, choice, CITY)
+    assert compiler.tools(list(tools), choice, dict(CITY)) is first
+    others = [compiler.tools(tools, choice), compiler.tools(tools, ToolChoice("required"), CITY)]
+    others.append(compiler.tools(tools[:1], choice, CITY))
+    assert all(each is not first for each in others)
+    schema = compiler.json_schema(CITY)
+    assert compiler.json_schema(json.dumps(CITY)) is schema is compiler.json_schema(dict(CITY))
+    for number in range(RECENT):
+        compiler.json_schema({"const": number})
+    assert compiler.json_schema(CITY) is not schema
 
 
 @pytest.mark.parametrize(

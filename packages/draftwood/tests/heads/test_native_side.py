@@ -2,20 +2,25 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from draftwood.heads.ctc import CtcConfig
+from draftwood.heads.folder import load, save
 from draftwood.heads.native_side import native_frames, native_medusa
+from draftwood.heads.shapes import BlockFormat, StoredWeights, as_stored, encoded
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import frames, library
-from draftwood.native.formats import HeadSizes
+from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.frames import FrameShape, NativeFrames
+from draftwood.native.matrix import Blocks
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_ctc, tiny_medusa
 from draftwood_torch.heads.ctc import CtcHead
@@ -87,6 +92,32 @@ def test_frames_say_what_pytorch_says(
     assert native is not None
     assert isinstance(trained.network, CtcHead)
     assert off(target, native, trained.network, lengths) < TOLERANCE
+
+
+@pytest.mark.skipif(not library.instructions(True), reason="needs fast 8-bit products")
+@pytest.mark.parametrize("format", ["Q4_1", "Q8_0"])
+@pytest.mark.parametrize("products", ["float32", "int8"])
+def test_frames_of_a_packed_head_are_those_of_its_floats(
+    format: BlockFormat, products: Products, tmp_path: Path
+) -> None:
+    model = NativeModel(tiny_llama(0, layers=4), products)
+    stored = load(save(tmp_path / "head", tiny_ctc(model, EVEN), "", dtype=format))
+    blocks = as_stored(stored.weights)
+    assert isinstance(blocks["frame_weight"], Blocks)
+    table = encoded("frame_bias.weight", stored.weights["frame_bias"], format)
+    older = StoredWeights({"frame_bias": table}, format)  # as packed heads once had it
+    older_blocks = {**blocks, **as_stored(older)}
+    floats = {name: stored.weights[name] for name in stored.weights}
+    states, tokens = text(12)
+
+    def said(weights: Any) -> Any:
+        native = native_frames(replace(stored, weights=weights), model)
+        assert native is not None
+        return native.start().probs([states], list(range(12)), tokens).copy()
+
+    assert np.array_equal(said(blocks), said(floats))
+    assert np.array_equal(said(older_blocks), said({**floats, **older}))
+    assert not np.array_equal(said(blocks), said(older_blocks))
 
 
 @pytest.mark.parametrize("wrong", ["window", "frame_bias", "blank", "norm.weight"])

@@ -43,12 +43,13 @@ SPECIAL = ["<unk>", "<s>", "</s>", "<|end|>"]
 
 
 def hard_texts(count: int = 40) -> list[str]:
-    """The texts above, and random pieces of them one after another."""
+    """The texts above, random pieces of them one after another, and a long one."""
     draw = random.Random(7)
     letters = "".join(TEXTS)
     cut = [draw.randrange(len(letters)) for _ in range(count)]
     mixed = ["".join(draw.choices(letters, k=60)) for _ in range(count)]
-    return [*TEXTS, *(letters[place : place + 80] for place in cut), *mixed]
+    long = "".join(draw.choices(letters, k=5000))  # see ``LONG``
+    return [*TEXTS, *(letters[place : place + 80] for place in cut), *mixed, long]
 
 
 @cache

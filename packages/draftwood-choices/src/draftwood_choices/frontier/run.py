@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.models.model import PrefixStore
+from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.shared import shared_passes
 from draftwood.sampling_params import SamplingParams
 from draftwood.text.language_model import LanguageModel
@@ -19,7 +20,6 @@ from draftwood_choices.collaboration.passages import FOLLOWER, LEADER
 from draftwood_choices.collaboration.rule import CollaborationRule
 from draftwood_choices.collaboration.texts import collaborate
 from draftwood_choices.frontier.points import ALONE, AnswerRecord, controls_of
-from draftwood_choices.prefix_stores import prefixes_of
 
 PROTOCOL = "frontier"
 """Names the files of its records."""
@@ -83,8 +83,8 @@ class Frontier:
     def _shared(self) -> dict[str, PrefixStore | None]:
         """Keep a prompt for all its answers."""
         pools = {getattr(each.model, "pool", None) for each in (self.leader, self.follower)}
-        ahead = prefixes_of(self.leader)
-        return {LEADER: ahead, FOLLOWER: ahead if len(pools) == 1 else prefixes_of(self.follower)}
+        ahead, own = (Prefixes.of(each.model) for each in (self.leader, self.follower))
+        return {LEADER: ahead, FOLLOWER: ahead if len(pools) == 1 else own}
 
     @property
     def _records(self) -> RecordFolder[AnswerRecord]:

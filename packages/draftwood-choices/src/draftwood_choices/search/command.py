@@ -10,8 +10,7 @@ from click.core import ParameterSource
 
 from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
-from draftwood.rules import text_rule
-from draftwood.sampling_params import OPTIONS
+from draftwood.sampling_params import OPTIONS, SamplingParams
 from draftwood_choices.search.methods import (
     METHODS,
     SearchOptions,
@@ -57,8 +56,15 @@ def head_for(lm: "LanguageModel", folder: Path | None) -> "ValueHead | None":
 
 def require_own_texts(rules: Mapping[str, float] | None) -> None:
     """Raise ValueError for rules that trade quality, which no flag of a search allows."""
-    changing = [name for name in rules or () if text_rule(name).promise == "trades quality"]
-    if changing:
+
+    def changes(name: str, strength: float) -> bool:
+        try:
+            SamplingParams(rules={name: strength})
+        except ValueError:
+            return True
+        return False
+
+    if changing := [name for name, strength in (rules or {}).items() if changes(name, strength)]:
         raise ValueError(
             f"a search chooses among the model's own texts, and {', '.join(changing)} may change"
             " them; leave out of --rules what trades quality"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from draftwood_choices.prefix_stores import prefixes_of
 from draftwood_choices.search.checkers import Checker, Judgement
 
 if TYPE_CHECKING:
@@ -118,7 +117,9 @@ class Proposer:
     @cached_property
     def prefixes(self) -> "PrefixStore | None":
         """Keeps what earlier requests have computed; None where the model's cache has no blocks."""
-        return prefixes_of(self.lm)
+        from draftwood.models.native.prefixes import Prefixes
+
+        return Prefixes.of(self.lm.model)
 
     def refuse(self, names: Sequence[str], why: str) -> None:
         """Raise ValueError where one of these options is given."""

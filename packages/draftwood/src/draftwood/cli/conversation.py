@@ -77,6 +77,7 @@ class Conversation:
         saved_as: str | None = None,
     ) -> None:
         from draftwood.engine.prefill import context_limit
+        from draftwood.models.native.prefixes import Prefixes
         from draftwood.stats import Stats
 
         self.loaded, self.lm = loaded, loaded.with_method(method, tree=tree)
@@ -88,6 +89,7 @@ class Conversation:
         if begun.system is not None:
             options.require_system(self.lm, begun.system)
         self.decoding, self.manner, self.saved_as = decoding, manner, saved_as
+        self.prefixes = Prefixes.of(loaded.model)  # a turn reads only what is new
         self.system, self.model = begun.system, begun.model
         self.limit = context_limit(self.lm.model, decoding.get("context"))  # type: ignore[arg-type]
         self.messages: list[dict[str, str]] = list(begun.messages)
@@ -143,6 +145,8 @@ class Conversation:
     def _clear(self, _: str) -> None:
         saved, told = self.saved_as, "the conversation is forgotten"
         self.messages, self.asked, self.stream, self.saved_as = [], [], None, None
+        if self.prefixes is not None:
+            self.prefixes.clear()
         self._say(told if saved is None else f"{told}; {saved} stays, /save NAME saves a new one")
 
     def _say_stats(self, _: str) -> None:
@@ -203,8 +207,8 @@ class Conversation:
             self._say("there is no question yet; ask one, or give it: /race Name a colour.")
         elif self.lm.method.name == "plain":
             self._say("plain would race with itself; /method auto takes another one")
-        elif self._fits(asked):
-            race(self.loaded, self.lm, self.lm.encode(asked), self.decoding, notes())
+        elif self._fits(tokens := self.lm.encode(asked)):
+            race(self.loaded, self.lm, tokens, self.decoding, notes())
 
     def _edit_file(self, wanted: str) -> None:
         """Show how a file would change; the conversation stays as it is."""
@@ -234,9 +238,10 @@ class Conversation:
     def _answer(self, text: str) -> None:
         try:
             asked = self._with(with_files(text))
-            if not self._fits(asked):
+            tokens = self.lm.encode(asked)
+            if not self._fits(tokens):
                 return
-            stream = self.lm.stream(asked, **self.decoding)  # type: ignore[arg-type]
+            stream = self.lm.stream(tokens, prefixes=self.prefixes, **self.decoding)  # type: ignore[arg-type]
         except ValueError as error:  # others may be asked
             self._say(str(error))
             return
@@ -283,13 +288,12 @@ class Conversation:
             place.end()
         return False
 
-    def _fits(self, messages: list[dict[str, str]]) -> bool:
-        tokens = len(self.lm.encode(messages))
-        if self.limit is None or tokens < self.limit:
+    def _fits(self, tokens: list[int]) -> bool:
+        if self.limit is None or len(tokens) < self.limit:
             return True
         self._say(
-            f"the conversation would have {tokens} tokens, the model reads at most {self.limit};"
-            " /clear starts a new one"
+            f"the conversation would have {len(tokens)} tokens, the model reads at most"
+            f" {self.limit}; /clear starts a new one"
         )
         return False
 

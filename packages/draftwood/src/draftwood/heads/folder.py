@@ -126,11 +126,11 @@ def save(folder: Path, trained: TrainedHead, card: str, dtype: StoredType = "bfl
 
     Args:
         card: data, licences, recipe, command, seed and figures, in Markdown.
-        dtype: of the weights; of blocks, of the matrices among them.
+        dtype: of the weights; of blocks, of the matrices among them that make whole ones.
 
     Raises:
-        ValueError: for weights with NaN or infinity or that make no whole blocks, a broken draft
-            vocabulary, and a folder that holds something else.
+        ValueError: for weights with NaN or infinity, a broken draft vocabulary, and a folder that
+            holds something else.
         OSError: where the disk refuses.
     """
     require_place(folder)
@@ -265,11 +265,11 @@ def _fingerprint(values: Mapping[str, Any]) -> TargetFingerprint:
 
 
 def _shape(told: Mapping[str, Any], blocks: BlockFormat | None) -> tuple[int, ...]:
-    """Shape of a weight by the header of its file; of blocks that of the matrix."""
+    """Shape of a weight by the header of its file; of blocks that of the matrices."""
     shape = tuple(told["shape"])
-    if told["dtype"] != "U8" or blocks is None or len(shape) != 2:
+    if told["dtype"] != "U8" or blocks is None or len(shape) < 2:
         return shape
-    return (shape[0], inputs_of(shape[1], blocks))
+    return (*shape[:-1], inputs_of(shape[-1], blocks))
 
 
 SIZES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1}

@@ -83,27 +83,37 @@ def is_blocks(stored: StoredType) -> bool:
 
 
 def encoded(name: str, weight: np.ndarray, stored: StoredType) -> np.ndarray:
-    """A weight as a file has it; blocks are for matrices alone, all else is float32 beside them.
+    """A weight as a file has it; blocks are for matrices of whole ones, all else is bfloat16 beside
+    them.
 
     Raises:
-        ValueError: for rows that make no whole blocks, and weights beyond a type's largest.
+        ValueError: for weights beyond a type's largest.
     """
-    if stored not in ("Q8_0", "Q4_1"):
-        with np.errstate(over="ignore"):
-            floats = rounded(weight, stored)
-        if not np.isfinite(floats).all():
-            raise ValueError(f"{name} has weights that {stored} cannot hold; take float32")
-        return to_bfloat16(floats) if stored == "bfloat16" else floats.astype(stored)
-    if weight.ndim != 2:
-        return weight.astype(np.float32)
-    if weight.shape[1] % BLOCK:
-        raise ValueError(
-            f"{name} has rows of {weight.shape[1]} weights, which make no whole blocks of {BLOCK};"
-            " store the head in bfloat16"
-        )
+    if stored in ("Q8_0", "Q4_1"):
+        if _makes_blocks(name, weight.shape):
+            return _in_blocks(weight, stored)
+        stored = "bfloat16"
+    with np.errstate(over="ignore"):
+        floats = rounded(weight, stored)
+    if not np.isfinite(floats).all():
+        raise ValueError(f"{name} has weights that {stored} cannot hold; take float32")
+    return to_bfloat16(floats) if stored == "bfloat16" else floats.astype(stored)
+
+
+def _makes_blocks(name: str, shape: tuple[int, ...]) -> bool:
+    """True for matrices, one or several, whose rows are whole blocks; tables of vectors, such as
+    biases and queries, are no matrices.
+    """
+    return name.endswith("weight") and len(shape) > 1 and shape[-1] % BLOCK == 0
+
+
+def _in_blocks(weight: np.ndarray, stored: BlockFormat) -> np.ndarray:
+    """Matrices, one or several, in blocks [... row bytes]."""
     from gguf import GGMLQuantizationType, quantize
 
-    return quantize(weight.astype(np.float32), GGMLQuantizationType[stored])
+    rows = weight.reshape(-1, weight.shape[-1]).astype(np.float32)
+    blocks = quantize(rows, GGMLQuantizationType[stored])
+    return blocks.reshape(*weight.shape[:-1], -1)
 
 
 def decoded(stored: Blocks | np.ndarray) -> np.ndarray:
@@ -128,17 +138,21 @@ class StoredWeights(Mapping[str, np.ndarray]):
 
     def __init__(self, arrays: Mapping[str, np.ndarray], format: BlockFormat | None) -> None:
         self._arrays: dict[str, Blocks | np.ndarray] = {}
+        self._outputs: dict[str, tuple[int, ...]] = {}
         for name, array in arrays.items():
             if array.dtype == np.uint8 and format is not None:
-                blocks = Blocks(format, np.array(array), inputs_of(array.shape[1], format))
-                self._arrays[name] = blocks
+                *outputs, row_bytes = array.shape
+                rows = np.array(array).reshape(-1, row_bytes)
+                self._arrays[name] = Blocks(format, rows, inputs_of(row_bytes, format))
+                self._outputs[name] = tuple(outputs)
             else:
                 self._arrays[name] = decoded(array)
 
     def __getitem__(self, name: str) -> np.ndarray:
         found = self._arrays[name]
         if isinstance(found, Blocks):
-            found = self._arrays[name] = decoded(found)
+            floats = decoded(found).reshape(*self._outputs[name], found.inputs)
+            found = self._arrays[name] = floats
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -148,7 +162,9 @@ class StoredWeights(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def as_stored(self) -> Mapping[str, Blocks | np.ndarray]:
-        """Weights by their names; blocks for those that nobody asked for in float32."""
+        """Weights by their names; blocks for those that nobody asked for in float32, several
+        matrices of one name below each other.
+        """
         return dict(self._arrays)
 
 

@@ -13,6 +13,7 @@ from draftwood.native import library, structures
 from draftwood.native.formats import HeadSizes
 from draftwood.native.head import HeadWeights, PackedHead
 from draftwood.native.head_session import HeadStates, given_states
+from draftwood.native.matrix import Blocks, decoded
 from draftwood.native.threads import threads
 
 
@@ -53,9 +54,10 @@ class NativeFrames(PackedHead):
     """
 
     def __init__(self, shape: FrameShape, weights: HeadWeights, **given: Any) -> None:
-        births = as_array(weights["frame_weight"]).reshape(-1, shape.hidden)
+        born = {**weights, "births.weight": _below_each_other(weights["frame_weight"])}
+        del born["frame_weight"]
         blank = [weights["blank"]] if shape.has_blank else []
-        super().__init__(shape, {**weights, "births.weight": births}, more_rows=blank, **given)
+        super().__init__(shape, born, more_rows=blank, **given)
         self.shape, dim = shape, shape.hidden
         nothing = structures.CNorm(), structures.CMatrix()
         norm, projection = (
@@ -78,7 +80,7 @@ class NativeFrames(PackedHead):
             token_norm=norm,
             token_projection=projection,
             births=births_matrix,
-            offsets=self._address(as_array(weights["frame_bias"]).astype(np.float32)),
+            offsets=self._address(_floats(weights["frame_bias"])),
         )
         self._let_go()
 
@@ -100,6 +102,18 @@ class NativeFrames(PackedHead):
     def _norms(self) -> "ctypes.Array[structures.CNorm]":
         names = [f"fc_norm.{number}" for number in range(self.shape.reads)]
         return (structures.CNorm * len(names))(*map(self._norm, names))
+
+
+def _below_each_other(matrices: Any) -> Any:
+    """Matrices of one name as one, which blocks of a file are already."""
+    if isinstance(matrices, Blocks):
+        return matrices
+    return as_array(matrices).reshape(-1, matrices.shape[-1])
+
+
+def _floats(vectors: Any) -> np.ndarray:
+    """A table of vectors in float32; folders of before 2026-12 have them in blocks too."""
+    return decoded(vectors) if isinstance(vectors, Blocks) else as_array(vectors).astype(np.float32)
 
 
 class FrameSession:

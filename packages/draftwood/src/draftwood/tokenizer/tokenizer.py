@@ -20,6 +20,9 @@ UNKNOWN_SPLIT = "unknown_split"
 """Setting of a tokenizer that is split as GPT-2's for want of a better way: the name that its file
 has for its own, empty where it has none."""
 
+LONG = 4_096
+"""Characters of a text from which on tokenizing it keeps no other Python thread waiting."""
+
 CLASS = "TokenizersBackend"
 """Transformers' name of what reads a tokenizer.json as it is."""
 
@@ -132,8 +135,12 @@ class Tokenizer:
         return True
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Tokens of a text."""
-        return self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        """Tokens of a text; other Python threads run meanwhile if it is a long one."""
+        if len(text) < LONG:
+            return self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        batch = self.backend_tokenizer.encode_batch_fast
+        (found,) = batch([text], add_special_tokens=add_special_tokens)
+        return found.ids
 
     def decode(
         self,

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import PLACES
@@ -62,6 +63,14 @@ class Prefixes:
         if self.pool.holder is not None:
             self.pool.holder.clear()
         self.pool.holder = self
+
+    @classmethod
+    def of(cls, model: Any) -> "Prefixes | None":
+        """The store that a model's pool has, else a new one; None for a cache without blocks."""
+        pool = getattr(model, "pool", None)
+        if not isinstance(pool, BlockPool):
+            return None
+        return pool.holder if isinstance(pool.holder, cls) else cls(model)
 
     @property
     def fingerprint(self) -> Fingerprint:
