@@ -119,7 +119,7 @@ def test_settings() -> None:
     for wrong, message in (
         ({"frames": 0}, "frames, layers and anchors"),
         ({"fades": 0.0}, "fades above 0"),
-        ({"loss_name": "mse"}, "loss is one of"),
+        ({"loss_name": "mse"}, "loss_name is one of"),
     ):
         with pytest.raises(ValueError, match=message):
             DflashRecipe(**wrong)  # type: ignore[arg-type]

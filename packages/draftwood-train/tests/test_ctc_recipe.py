@@ -404,8 +404,20 @@ def test_the_layer_starts_as_the_last_one_of_the_target() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"frames": 0}, {"loss_name": "mse"}, {"form": "round"}, {"label_length": 2, "law_depth": 3}],
+    [
+        {"frames": 0},
+        {"loss_name": "mse"},
+        {"form": "round"},
+        {"label_length": 2, "law_depth": 3},
+        {"label_length": 4, "loss_name": "kl"},
+        {"law_depth": 2, "loss_name": "prefix"},
+        {"law_weight": 1.0, "loss_name": "ctc"},
+    ],
 )
 def test_a_recipe_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         CtcRecipe(**wrong)
+
+
+def test_a_label_may_be_shorter_than_what_lk_would_look_at() -> None:
+    assert CtcRecipe(label_length=2, loss_name="ctc").label_length == 2

@@ -4,6 +4,7 @@ import errno
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,11 +15,12 @@ import torch
 from draftwood_train.checkpoints import Checkpoint
 from draftwood_train.data.texts import TextsInMemory
 from draftwood_train.flatness import EVERY, entropy, flattest
-from draftwood_train.judging import summed
+from draftwood_train.judging import means, summed
 from draftwood_train.loop import BrokenLossError, Trainer, TrainingSettings
 from draftwood_train.optimisers import EMBEDDING_LIKE, Optimisers, Rates, is_matrix
+from draftwood_train.packing import RowPacking, TextPiece
 from draftwood_train.plan import bytes_on_disk
-from draftwood_train.recipe import DrafterRecipe
+from draftwood_train.recipe import DrafterRecipe, PackedRows
 from draftwood_train.recipes.ctc import CtcRecipe
 from draftwood_train.recipes.eagle import EagleRecipe
 from draftwood_train.recipes.specdec import SpecdecRecipe
@@ -96,6 +98,28 @@ def test_a_killed_training_goes_on_with_the_same_curve(tmp_path: Path) -> None:
     assert other[-1] != whole[-1]
 
 
+def test_judged_rows_are_drawn_from_all_and_the_same_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, read = RowPacking.packed, list[int]()
+
+    def watched(own: RowPacking, batch: Sequence[Sequence[TextPiece]]) -> PackedRows:
+        read.extend(piece.text for row in batch for piece in row)
+        return packed(own, batch)
+
+    run = trainer(tmp_path, replace(SETTINGS, judge_rows=5))
+    run._held_out = packing(texts(60, seed=8), seed=None, reads=RECIPE.reads(LAYERS))
+    monkeypatch.setattr(RowPacking, "packed", watched)
+    run._judge()
+    first = read.copy()
+    read.clear()
+    run._judge()
+    assert first == read
+    assert 5 <= len(first) < 20
+    assert max(first) > 30
+    assert run.state.history[0]["places"] == run.state.history[1]["places"] > 0
+
+
 def test_what_is_judged_depends_on_no_batches(tmp_path: Path) -> None:
     """Only greedy answers count, also where a batch holds none, but where no text is greedy."""
     every, found = texts(9, seed=8), []
@@ -104,7 +128,7 @@ def test_what_is_judged_depends_on_no_batches(tmp_path: Path) -> None:
             run, held_out = trainer(tmp_path), TextsInMemory(own)
             run._held_out = packing(held_out, rows, seed=None, reads=RECIPE.reads(LAYERS))
             judged = summed(run._parts())
-            found.append((judged.places, run._judged(), run._all_count))
+            found.append((judged.places, means(run._judged()), run._all_count))
     assert found[0][0] == found[1][0] > 0
     assert found[0][1] == pytest.approx(found[1][1])
     assert [(places > 0, every) for places, _, every in found] == 2 * [(True, False)] + 2 * [
@@ -241,6 +265,13 @@ def test_tables_of_vectors_are_no_matrices(recipe: DrafterRecipe, table: str) ->
     tables = [n for n, each in parameters.items() if each.dim() == 2 and not is_matrix(n, each)]
     assert all(any(part in name for part in EMBEDDING_LIKE) for name in tables)
     assert any(is_matrix(*each) for each in parameters.items())
+
+
+def test_frames_of_one_state_learn_with_adamw_alone() -> None:
+    options = {"form": "linear", "loss_name": "kl", "start_from": "random"}
+    for reads_root in (False, True):
+        head = CtcRecipe(reads_root=reads_root, **options).build(target())  # type: ignore[arg-type]
+        assert Optimisers(head, Rates()).has_matrices == reads_root
 
 
 @pytest.mark.parametrize("average", [0.0, 0.5])

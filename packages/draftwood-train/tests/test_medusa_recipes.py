@@ -116,5 +116,5 @@ def test_only_answers_are_learnt() -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one head"):
         MedusaRecipe(heads=0)
-    with pytest.raises(ValueError, match="loss is one of"):
+    with pytest.raises(ValueError, match="loss_name is one of"):
         HydraRecipe(loss_name="mse")  # type: ignore[arg-type]

@@ -68,9 +68,10 @@ def test_places_that_share_a_query_are_told_apart_by_their_positions() -> None:
     assert len(states.unique(dim=0)) == 4
 
 
-def test_specdecs_places_in_training_are_those_of_decoding() -> None:
+@pytest.mark.parametrize("window", [2048, 4, 2])
+def test_specdecs_places_in_training_are_those_of_decoding(window: int) -> None:
     rows, own = some_rows(), donor()
-    head = learnt_by(SpecdecRecipe(queries=3, anchors=8), 3)
+    head = learnt_by(SpecdecRecipe(queries=3, anchors=8, window=window), 3)
     assert isinstance(head, SpecdecHead)
     row, segment = 0, rows.segments[0]
     own_places = (segment == 0).nonzero()[:, 0]
@@ -141,7 +142,7 @@ def test_wrong_settings_and_targets_are_refused() -> None:
         LongspecRecipe(window=0)
     with pytest.raises(ValueError, match="longest"):
         LongspecRecipe(longest=-1)
-    with pytest.raises(ValueError, match="loss is one of"):
+    with pytest.raises(ValueError, match="loss_name is one of"):
         LongspecRecipe(loss_name="mse")  # type: ignore[arg-type]
     rows = some_rows()
     with pytest.raises(ValueError, match="weights are not known"):

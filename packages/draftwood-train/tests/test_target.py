@@ -2,18 +2,24 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from command_models import save_model
+from draftwood.loading.models import load_model
 from draftwood.loading.weights import decoder_of
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood_train.data.states import states_of
-from draftwood_train.recipe import PackedRows, TargetWeights
+from draftwood_train.recipe import DrafterRecipe, PackedRows, TargetWeights
+from draftwood_train.recipes.eagle import EagleRecipe
+from draftwood_train.recipes.lm import LmRecipe
 from draftwood_train.recipes.longspec import LongspecRecipe, target_cache
-from draftwood_train.target import CANNOT, _require_plain_head, target_weights
+from draftwood_train.recipes.specdec import SpecdecRecipe
+from draftwood_train.target import CANNOT, _require_plain_head, layers_of, target_weights
 from families import VOCAB, hf_model
 from letters import LETTERS, letters
 
@@ -42,6 +48,34 @@ def test_probabilities_of_the_output_rows_sum_to_one(family: str, tmp_path: Path
     logits = states[:, 0] @ target.head.float().T
     sums = (logits - normalizers[:, None]).exp().sum(-1)
     torch.testing.assert_close(sums, torch.ones_like(sums), atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "copied"),
+    [
+        (LmRecipe(layers=5), 5),
+        (LmRecipe(), 1),
+        (LmRecipe(layers=5, start_from="random"), 0),
+        (SpecdecRecipe(layers=3), 4),
+        (EagleRecipe(layers=5, start_from="last-layer"), 5),
+    ],
+    ids=str,
+)
+def test_drafters_of_many_layers_start_from_as_many(
+    recipe: DrafterRecipe, copied: int, tmp_path: Path
+) -> None:
+    name = save_model(tmp_path / "model", layers=6)
+    model = load_model(name, "float32", "cpu").model
+    own = target_weights(model, name, torch.arange(30), layers_of(recipe))
+    head: Any = recipe.build(own)
+    layers = [*head.layers, *([head.drafting] if recipe.name == "specdec" else [])]
+    every = target_weights(model, name, torch.arange(30), None).last_layers
+    down = "mlp.down_proj.weight"
+    taken = [
+        torch.equal(layer.state_dict()[down], known[down])
+        for layer, known in zip(reversed(layers), reversed(every), strict=False)
+    ]
+    assert taken == [True] * copied + [False] * (len(layers) - copied)
 
 
 def test_output_heads_of_another_form_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from random import Random
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ class TrainingSettings:
         accumulate: batches whose gradients make one step.
         clip: largest norm of a gradient.
         judge_every: steps between two evaluations on the held-out texts.
+        judge_rows: held-out rows that an evaluation reads, drawn where there are more.
         judge_minutes: minutes between two, of the unit's clock; None goes by steps.
         patience: evaluations without a better result after which it ends; None for no end.
         checkpoint_minutes: between two checkpoints.
@@ -276,13 +278,14 @@ class Trainer:
         Where weights are averaged it is their average that is judged.
         """
         with averaged_weights(self.state, self.head):
-            figures = self._judged()
-            self._remember(figures)
+            judged = self._judged()
+            figures = means(judged)
+            self._remember(figures, judged.places)
         told = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
         self.say(f"held-out after step {self.state.step}: {told}")
 
-    def _judged(self) -> dict[str, float]:
-        """Mean figures over the held-out places.
+    def _judged(self) -> Judged:
+        """Counts over the held-out places.
 
         Places are those of greedy answers, or of all where no greedy one is long enough.
         """
@@ -297,12 +300,13 @@ class Trainer:
                 "the held-out texts have no answer long enough to judge by; make more data: give"
                 " 'draftwood train data' more --tokens"
             )
-        return means(judged)
+        return judged
 
     def _parts(self) -> Iterator[Judged]:
-        """Judge the held-out rows, a batch at a time."""
+        """Judge held-out rows, drawn once for all evaluations, a batch at a time."""
         rows = [row for batch in self._held_out.plan(0) for row in batch]
-        rows = rows[: self.settings.judge_rows]
+        count = min(len(rows), self.settings.judge_rows)  # the first may be of one kind alone
+        rows = [rows[number] for number in sorted(Random(0).sample(range(len(rows)), count))]
         for start in range(0, len(rows), self._held_out.rows):
             batch = self._held_out.packed(rows[start : start + self._held_out.rows])
             batch = moved(all_counted(batch) if self._all_count else batch, self._device)
@@ -310,8 +314,8 @@ class Trainer:
                 judged = self.recipe.judge(self.head, batch, self.target)
             yield judged
 
-    def _remember(self, figures: Mapping[str, float]) -> None:
-        """Keep figures, and the weights that had them where they are the best."""
+    def _remember(self, figures: Mapping[str, float], places: int) -> None:
+        """Keep figures of so many places, and the weights that had them where they are the best."""
         state = self.state
         value = self._agreed(figures[getattr(self.recipe, "judged_by", "block_efficiency")])
         state.since_best += 1
@@ -319,7 +323,8 @@ class Trainer:
             state.best, state.best_step, state.since_best = value, state.step, 0
             state.best_head = copied(self.head)
         state.judged_at = state.seconds
-        state.history.append({**figures, "step": state.step, "tokens": state.tokens})
+        row = {**figures, "places": places, "step": state.step, "tokens": state.tokens}
+        state.history.append(row)
         if self._log is not None:
             self._log.write("held-out", figures, state)
 

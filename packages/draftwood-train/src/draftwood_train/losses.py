@@ -7,7 +7,7 @@ reach no other.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,12 +51,6 @@ def lk_hybrid(divergence: Float[Tensor, " rows"], overlap: Float[Tensor, " rows"
 
 
 LOSSES: dict[str, Loss] = {"kl": kl, "tv": tv, "nla": nla, "lk-hybrid": lk_hybrid}
-
-
-def require_loss(name: str, known: Collection[str] = tuple(LOSSES)) -> None:
-    """Raise ValueError for a loss that is none of those that a recipe takes."""
-    if name not in known:
-        raise ValueError(f"loss is one of {', '.join(known)}, not {name!r}")
 
 
 def loss_at(name: str, lk_from: float, progress: float) -> Loss:

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from draftwood_torch.heads.medusa import MedusaHead
 from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, head_losses, require_loss
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, require_words
 from draftwood_train.unrolled import predicted_places, shifted
 
 DISCOUNT = 0.8
@@ -36,7 +36,7 @@ class MedusaHeads:
     def __post_init__(self) -> None:
         if self.heads < 1:
             raise ValueError(f"there is at least one head to train, not {self.heads}")
-        require_loss(self.loss_name)
+        require_words(self)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         """The state after the final norm."""

@@ -17,7 +17,7 @@ class Rates:
 
     Attributes:
         muon: of matrices (Jordan et al. 2024; Liu et al. 2025, arXiv:2502.16982).
-        adamw: of norms, biases and tables of vectors (arXiv:1711.05101).
+        adamw: of norms, biases, tables of vectors and CTC's frames (arXiv:1711.05101).
         warm_up: steps in which they rise from 0.
         decay: share of the training in which they fall to 0, at its end.
     """
@@ -39,6 +39,9 @@ class Optimisers:
 
     Args:
         head: whose parameters learn; those without gradients are frozen.
+
+    Attributes:
+        has_matrices: whether any learn with Muon.
     """
 
     def __init__(self, head: nn.Module, rates: Rates) -> None:
@@ -46,7 +49,7 @@ class Optimisers:
         learns = [(name, each) for name, each in head.named_parameters() if each.requires_grad]
         matrices = [each for name, each in learns if is_matrix(name, each)]
         others = [each for name, each in learns if not is_matrix(name, each)]
-        self.parameters = matrices + others
+        self.parameters, self.has_matrices = matrices + others, bool(matrices)
         self._parts: list[tuple[Optimizer, float]] = []
         if matrices:
             muon = Muon(
@@ -84,5 +87,8 @@ class Optimisers:
 
 
 def is_matrix(name: str, parameter: nn.Parameter) -> bool:
-    """True for the matrix of a layer, which Muon updates; AdamW updates the others."""
+    """True for the matrix of a layer, which Muon updates; AdamW updates the others.
+
+    Matrices of CTC's frames, stored as one, are among the others: they learn no worse so.
+    """
     return parameter.dim() == 2 and not any(part in name for part in EMBEDDING_LIKE)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -24,8 +24,9 @@ class TargetWeights:
         head: rows of the output head of the draft vocabulary, times the factor of its logits.
         draft_tokens: the draft vocabulary: ids in the target's, ascending.
         draft_index: place in the draft vocabulary of each token, -1 where it is not part of it.
-        last_layers: weights of its last decoder layers by their names in Transformers, to start
-            from, or of all of them for a recipe that says ``runs_target``; empty if unknown.
+        last_layers: weights of its last decoder layers by their names in Transformers, at least as
+            many as a recipe's ``newest`` says that it starts from, or of all of them for one that
+            says ``runs_target``; empty if unknown.
         final_norm: weight of the norm before its output head; None where it has none.
         other_keys: of these layers, what their keys have that rotated, biased and normed products
             have not; None for nothing.
@@ -121,3 +122,11 @@ class DrafterRecipe(Protocol):
         Places are those of greedy answers; ``judging.all_counted`` lets all answers count.
         """
         ...
+
+
+def require_words(recipe: object) -> None:
+    """Raise ValueError for a setting that is none of the words that its type lists."""
+    for name, kind in get_type_hints(type(recipe)).items():
+        value = getattr(recipe, name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ValueError(f"{name} is one of {', '.join(get_args(kind))}, not {value!r}")

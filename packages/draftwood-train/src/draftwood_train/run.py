@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from draftwood_train.checkpoints import NAME
 from draftwood_train.data.dataset import Dataset, Split
 from draftwood_train.data.manifest import Manifest
 from draftwood_train.flatness import flattest
+from draftwood_train.going_on import going_on
 from draftwood_train.loop import BrokenLossError, Outcome, Trainer, TrainingSettings
 from draftwood_train.packing import RowPacking
 from draftwood_train.places import alone_in, require_resumed
@@ -106,6 +107,11 @@ class Training:
     def _begun(self) -> bool:
         return (self.folder / NAME).is_file()
 
+    @property
+    def _is_in_place(self) -> bool:
+        """True where the head is stored in the folder that it started from, however spelled."""
+        return self.start is not None and self.start.resolve() == self.output.resolve()
+
     def _trained(
         self,
         start: TrainedHead | None,
@@ -118,6 +124,15 @@ class Training:
         train = self._chosen(target)
         trainer = self._trainer(start, target, train, say)
         say(str(replace(plan, data=train.tokens)))
+        if not trainer.optimisers.has_matrices:
+            say("all weights learn with AdamW, at --other-rate; --learning-rate changes none")
+        taken, known = getattr(self.recipe, "newest", 0), len(target.last_layers)
+        if start is None and taken > known:
+            say(
+                f"{self.target_name} has {known} layers, so the lowest {taken - known} of the"
+                f" {taken} that were to start from its own have random weights; fewer --layers"
+                " have its weights in all"
+            )
         if start is not None and not self._is_of(start):
             say(
                 f"{self.start} was trained for {start.target.name}, whose weights are not those of"
@@ -147,8 +162,7 @@ class Training:
         """Refuse an output folder that is taken, before a target is loaded."""
         folders.require_place(self.output)
         require_resumed(self.folder, self._begun, self.resume)
-        goes_on = self.start is not None and self.start.resolve() == self.output.resolve()
-        if not self._begun and not goes_on and folders.is_drafter(self.output):
+        if not self._begun and not self._is_in_place and folders.is_drafter(self.output):
             raise ValueError(
                 f"there is a drafter in {self.output} already; name a new folder, delete it, or go"
                 f" on from it with --from {self.output}"
@@ -218,18 +232,24 @@ class Training:
             self.packing("held-out").with_rows(settings.rows, None),
             settings,
             self.folder,
-            None if start is None else self._learning(start, target),
+            self._going_on(start, target),
             self.resume and self._begun,
             say,
             self._inputs(start, target.draft_tokens),
         )
+
+    def _going_on(self, start: TrainedHead | None, target: TargetWeights) -> nn.Module | None:
+        """The drafter to start from, with its weights; None builds a new one."""
+        if start is None or self.start is None:
+            return None
+        return going_on(self.recipe, start, self.start, target)
 
     def _inputs(self, start: TrainedHead | None, tokens: Tensor) -> dict[str, str]:
         """Digests of what a resumed training must find as it was."""
         manifest = self.manifest
         target = {**asdict(manifest.target), "name": ""}  # wherever it lies
         # a training that stores its head where it started from replaces that
-        began = None if self.start == self.output else start
+        began = None if self._is_in_place else start
         return {
             "target": _digest(target),
             "data": f"of digest {manifest.digest[:12]}",
@@ -298,31 +318,6 @@ class Training:
             return as_tensor(start.draft_tokens)
         # no weight belongs to a token of it
         return self.dataset.draft_vocabulary(self.draft_vocabulary or DRAFT_VOCABULARY)
-
-    def _learning(self, start: TrainedHead, target: TargetWeights) -> nn.Module:
-        """Prepare a drafter that was read for training with this recipe.
-
-        It keeps the parts that the recipe says a head may gain, as they are built.
-        """
-        new, config = self.recipe.build(target), start.config
-        wanted: Any = new.config
-        if config.kind != wanted.kind:
-            raise ValueError(
-                f"{self.start} holds a drafter of the kind {config.kind}, not {wanted.kind}; go on"
-                " with the recipe that trained it, or train without --from"
-            )
-        gains: frozenset[str] = getattr(self.recipe, "gains", frozenset())
-        weights = {name: as_tensor(each) for name, each in start.weights.items()}
-        for each in fields(config):
-            own, asked = getattr(config, each.name), getattr(wanted, each.name, None)
-            gained = each.name in gains and weights.keys() <= new.state_dict().keys()
-            if own != asked and not gained:
-                raise ValueError(
-                    f"{self.start} holds a drafter with {each.name} {own}, not {asked}; give the"
-                    " same options that it was trained with"
-                )
-        new.load_state_dict({**new.state_dict(), **weights})
-        return new
 
     def _store(self, outcome: Outcome, tokens: Tensor) -> None:
         from accelerate import PartialState

@@ -31,12 +31,14 @@ NORMS = {
 BIASED = ("key", "value")
 """Matrices whose biases are known too."""
 NEWEST = 3
-"""Layers of a target from which a drafter may start."""
+"""Layers of a target that a recipe is given at least."""
 
 
 def layers_of(recipe: object) -> int | None:
     """Count the newest layers of a target that a recipe is given; None for all."""
-    return None if getattr(recipe, "runs_target", False) else NEWEST
+    if getattr(recipe, "runs_target", False):
+        return None
+    return max(NEWEST, getattr(recipe, "newest", 0))
 
 
 def target_weights(

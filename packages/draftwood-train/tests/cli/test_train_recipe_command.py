@@ -2,16 +2,18 @@ import json
 import math
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from command import refused, run
 from data_by_command import SMALL, written
-from draftwood.heads.folder import load
+from draftwood.heads.folder import load, save
 from draftwood.testing import tiny_llama
 from draftwood_train.cli.recipe import RecipeCommand, recipe_names
 from draftwood_train.loop import Trainer, TrainingSettings, require_finite
@@ -107,6 +109,58 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
         assert len(load(Path(third)).draft_tokens) == size
     line = refused("train", "eagle", data, second + "b", "--layers", "2", "--from", first)
     assert "layers 1, not 2" in line
+
+
+def test_a_training_in_place_is_resumed_however_its_folder_is_spelled(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "eagle", data, "mine", "--steps", "1", *SMALL).exit_code == 0
+    shutil.rmtree("mine.training")
+    options = ("--steps", "14", *SMALL[2:], "--judge-every", "2", "--learning-rate", "0.02")
+    step, stops = Trainer._step, [True]
+
+    def stopped(trainer: Trainer, batches: object, progress: float) -> dict[str, float]:
+        if trainer.state.step == 13 and stops.pop():
+            raise KeyboardInterrupt
+        return step(trainer, batches, progress)
+
+    in_place = ("train", "eagle", data, "mine", "--from", str(tmp_path / "mine"), *options)
+    before = load(Path("mine")).digest
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stopped)
+        assert "stopped" in run(*in_place).output
+    assert load(Path("mine")).digest != before
+    resumed = run(*in_place, "--resume")
+    assert resumed.exit_code == 0, resumed.output
+
+
+def test_what_no_option_changes_is_told(data: str, tmp_path: Path) -> None:
+    lm, head = str(tmp_path / "lm"), str(tmp_path / "head")
+    options = ("--steps", "1", *SMALL)
+    told = run("train", "lm", data, lm, *options, "--layers", "8").stderr
+    assert "has 6 layers, so the lowest 2 of the 8 that were to start from its own have" in told
+    assert "--learning-rate changes none" not in told
+    told = run("train", "acceptance", data, head, *options, "--from", lm, "--layers", "8")
+    assert told.exit_code == 0, told.output
+    line = refused("train", "lm", data, lm + "2", *options, "--from", head, "--layers", "8")
+    assert "has an acceptance head beside its draft LM; go on with 'draftwood train" in line
+    frames = ("--form", "linear", "--loss-name", "kl", "--reads-root", "false")
+    told = run("train", "ctc", data, str(tmp_path / "frames"), *options, *frames).stderr
+    assert "all weights learn with AdamW, at --other-rate; --learning-rate changes none" in told
+
+
+def test_a_head_with_output_rows_of_its_own_is_not_trained_on(data: str, tmp_path: Path) -> None:
+    first = str(tmp_path / "first")
+    options = ("--steps", "1", *SMALL)
+    assert run("train", "eagle", data, first, *options).exit_code == 0
+    trained = load(Path(first))
+    rows = np.zeros((len(trained.draft_tokens), trained.config.sizes.hidden), np.float32)
+    config = replace(trained.config, own_head=len(rows))
+    weights = {**trained.weights, "lm_head.weight": rows}
+    save(tmp_path / "own", replace(trained, config=config, weights=weights), "")
+    line = refused("train", "eagle", data, first + "2", *options, "--from", str(tmp_path / "own"))
+    assert "has output rows of its own, and training reads the target's; train without" in line
 
 
 def test_a_broken_loss_says_how_to_go_on(

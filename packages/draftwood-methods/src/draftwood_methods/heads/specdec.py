@@ -22,7 +22,8 @@ class SpecdecConfig:
         places: places that it drafts at once, a query for each.
         shares_query: whether all places have one query, as the paper's control has it; they are
             told apart by their positions alone.
-        window: newest rows that a row sees; None for all.
+        window: newest rows that a row sees, itself included; queries see one row less of the text.
+            None for all.
     """
 
     kind: ClassVar[str] = "specdec"
@@ -119,7 +120,8 @@ class SpecdecHead(layers.TokenHead):
         at = torch.arange(before, last + places, device=embedded.device)
         seen = layers.causal(rows + places, before, self.config.window, embedded.device)
         text = self.read(embedded, at[:rows], reading.attend(seen[:rows, :last]))
-        seen[rows:, last:] = True  # queries see each other
+        seen[rows:, :last] = seen[rows, :last]  # however far ahead, they see the same rows
+        seen[rows:, last:] = True  # and each other
         states = self(text, at, drafting.attend(seen))
         drafting.keep(last)
         return states

@@ -41,7 +41,8 @@ def _require_new(output: Path, force: bool) -> None:
 @force_option
 def pack(folder: Path, output: Path, blocks: Literal["Q8_0", "Q4_1"], force: bool) -> None:
     """Write the head in FOLDER to OUTPUT with its matrices in llama.cpp's blocks, a half or a third
-    of the size. It is used, and trained on with --from, as the one before.
+    of the size; rows that make no whole blocks of 32 stay in bfloat16. It is used, and trained on
+    with --from, as the one before.
 
     \b
     Example:

@@ -109,7 +109,7 @@ def _common() -> list[click.Parameter]:
         option("--places", some, 512, "Tokens of a row; longer texts are cut."),
         option("--accumulate", some, 1, "Batches that make a step."),
         option("--learning-rate", above, 5e-3, "Of matrices, with Muon."),
-        option("--other-rate", above, 1e-3, "Of all else, with AdamW."),
+        option("--other-rate", above, 1e-3, "Of all else, and of CTC's frames, with AdamW."),
         option("--warm-up", click.IntRange(min=0), 20, "Steps in which the rates rise."),
         option("--decay", share, 0.3, "Share of the training in which they fall."),
         option("--average", share, 0.0, "Share, at the end, whose weights are averaged."),

@@ -1,7 +1,7 @@
 """CTC-drafter: frames side by side, trained on their collapsed text."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -24,14 +24,11 @@ from draftwood_train.ctc_losses import (
 from draftwood_train.first_weights import add_nothing
 from draftwood_train.losses import head_losses, kl
 from draftwood_train.packed_frames import PackedFrames, drawn, in_order
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, require_words
 from draftwood_train.unrolled import shifted
 
 FRAME_LOSSES = ("ce", "kl")
 """Losses of each frame alone, which need no blank."""
-LOSSES = ("ctc", "prefix", "prefix+lk", *FRAME_LOSSES)
-FORMS = ("layer", "linear")
-FEATURES = ("last", "three")
 NODES = 8  # of the tree that judges
 JUDGED_EVERY = 8  # places
 
@@ -53,7 +50,9 @@ class CtcRecipe:
     gains: ClassVar[frozenset[str]] = frozenset({"form", "layers", "reads", "pairwise"})
 
     frames: int = field(default=8, metadata={"help": "places that it guesses at once"})
-    label_length: int = field(default=5, metadata={"help": "most tokens of a label"})
+    label_length: int = field(
+        default=5, metadata={"help": "most tokens of a label, with ctc and prefix losses"}
+    )
     loss_name: Literal["ctc", "prefix", "prefix+lk", "ce", "kl"] = field(
         default="prefix+lk", metadata={"help": "what is made likely"}
     )
@@ -75,8 +74,8 @@ class CtcRecipe:
         default=True, metadata={"help": "whether rows read the token at the next place too"}
     )
     anchors: int = field(default=64, metadata={"help": "places of a row that are trained at once"})
-    law_depth: int = field(default=3, metadata={"help": "prefixes that lk looks at"})
-    law_weight: float = field(default=3.0, metadata={"help": "weight of lk"})
+    law_depth: int = field(default=3, metadata={"help": "prefixes that prefix+lk looks at"})
+    law_weight: float = field(default=3.0, metadata={"help": "weight of lk in prefix+lk"})
     start_from: Literal["last-layer", "random"] = field(
         default="last-layer", metadata={"help": "the target's last layer, or random weights"}
     )
@@ -86,22 +85,30 @@ class CtcRecipe:
             "frames, label_length, anchors and law_depth",
             (self.frames, self.label_length, self.anchors, self.law_depth),
         )
-        for name, value, known in (
-            ("loss_name", self.loss_name, LOSSES),
-            ("form", self.form, FORMS),
-            ("features", self.features, FEATURES),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        require_words(self)
         if (self.pairwise or self.paced) and self.loss_name not in FRAME_LOSSES:
             raise ValueError(
                 f"pairwise and paced go with the losses {' and '.join(FRAME_LOSSES)}, not with"
                 f" {self.loss_name}; choose --loss-name kl"
             )
-        if self.law_depth > self.label_length:
+        self._require_read()
+        if self.loss_name == "prefix+lk" and self.law_depth > self.label_length:
             raise ValueError(
                 f"law_depth ({self.law_depth}) must be at most label_length ({self.label_length})"
             )
+
+    def _require_read(self) -> None:
+        """Raise ValueError for settings that the loss would not read."""
+        unread = {
+            *({"label_length"} if self.loss_name in FRAME_LOSSES else ()),
+            *({"law_depth", "law_weight"} if self.loss_name != "prefix+lk" else ()),
+        }
+        for each in fields(self):
+            if each.name in unread and getattr(self, each.name) != each.default:
+                raise ValueError(
+                    f"{each.name} does not go with the loss {self.loss_name}; leave it out, or"
+                    " choose --loss-name prefix+lk"
+                )
 
     def reads(self, layers: int) -> tuple[int, ...]:
         """The state after the final norm, or with it those of a low and a middle layer."""

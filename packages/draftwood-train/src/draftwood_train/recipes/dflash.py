@@ -15,9 +15,9 @@ from draftwood.validation import positive
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import add_nothing, copy_last_layers
 from draftwood_train.judging import judged_steps
-from draftwood_train.losses import LOSSES, Loss, head_losses, require_loss
+from draftwood_train.losses import LOSSES, Loss, head_losses
 from draftwood_train.packed_frames import PackedFrames, drawn, in_order
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, require_words
 from draftwood_train.unrolled import predicted_places, shifted
 
 
@@ -61,7 +61,7 @@ class DflashRecipe:
                 f"pairwise must be at least 0 and fades above 0, got {self.pairwise} and"
                 f" {self.fades}"
             )
-        require_loss(self.loss_name)
+        require_words(self)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         """The state after the final norm, or with it those of a low and a middle layer."""

@@ -11,8 +11,8 @@ from torch.nn import functional
 from draftwood.native.formats import HeadSizes
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
-from draftwood_train.losses import Loss, head_losses, loss_at, require_loss
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.losses import Loss, head_losses, loss_at
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, require_words
 from draftwood_train.rejections import is_first, rejected
 from draftwood_train.unrolled import (
     Unrolled,
@@ -88,7 +88,7 @@ class EagleRecipe:
         default=0.05, metadata={"help": "noise on the target's states, as a share of their size"}
     )
     start_from: Literal["last-layer", "random"] = field(
-        default="random", metadata={"help": "the target's last layer, or random weights"}
+        default="random", metadata={"help": "the target's last layers, or random weights"}
     )
     window: int = field(default=2048, metadata={"help": "newest rows that a row sees"})
     later_share: float = field(
@@ -130,7 +130,12 @@ class EagleRecipe:
             )
         if self.unroll < 1 or self.layers < 1:
             raise ValueError("an EAGLE head has at least one layer and is trained for one step")
-        require_loss(self.loss_name)
+        require_words(self)
+
+    @property
+    def newest(self) -> int:
+        """Newest layers of the target that it starts from."""
+        return self.layers if self.start_from == "last-layer" else 0
 
     def reads(self, layers: int) -> tuple[int, ...]:
         if self.variant != "eagle-3":

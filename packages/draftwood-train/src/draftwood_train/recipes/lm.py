@@ -13,8 +13,8 @@ from draftwood_torch.heads.lm import LmHead
 from draftwood_train.divergences import DIVERGENCES, divergences
 from draftwood_train.first_weights import copy_last_layers
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
-from draftwood_train.losses import LOSSES, head_losses, require_loss
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, require_words
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
 
@@ -45,7 +45,12 @@ class LmRecipe:
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise ValueError(f"a draft LM has at least one layer, got {self.layers}")
-        require_loss(self.loss_name, {**LOSSES, **DIVERGENCES})
+        require_words(self)
+
+    @property
+    def newest(self) -> int:
+        """Newest layers of the target that it starts from."""
+        return self.layers if self.start_from == "last-layers" else 0
 
     def reads(self, layers: int) -> tuple[int, ...]:
         return ()

@@ -16,8 +16,8 @@ from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import copy_last_layers
 from draftwood_train.frozen_layers import normed
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
-from draftwood_train.losses import LOSSES, head_losses, require_loss
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, require_words
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
 KEYS, VALUES = "self_attn.k_proj", "self_attn.v_proj"
@@ -65,7 +65,7 @@ class LongspecRecipe:
         positive("window and depth", (self.window, self.depth))
         if self.longest < 0:
             raise ValueError(f"longest is a number of positions, or 0, not {self.longest}")
-        require_loss(self.loss_name)
+        require_words(self)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         """The input of the layer whose keys and values are read."""

@@ -13,8 +13,8 @@ from draftwood.heads.kinds import config_type
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import add_nothing, copy_last_layers
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
-from draftwood_train.losses import LOSSES, head_losses, require_loss
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights, TreePath
+from draftwood_train.losses import LOSSES, head_losses
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, TreePath, require_words
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
 
@@ -46,7 +46,7 @@ class S2dRecipe:
             raise ValueError(
                 f"there is at least one size of one layer, got {self.sizes} and {self.step}"
             )
-        require_loss(self.loss_name)
+        require_words(self)
 
     def reads(self, layers: int) -> tuple[int, ...]:
         return ()

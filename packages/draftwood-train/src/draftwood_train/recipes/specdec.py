@@ -17,7 +17,7 @@ from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import copy_last_layers
 from draftwood_train.losses import head_losses, kl
 from draftwood_train.packed_frames import PackedFrames, drawn, in_order
-from draftwood_train.recipe import Judged, PackedRows, TargetWeights
+from draftwood_train.recipe import Judged, PackedRows, TargetWeights, require_words
 from draftwood_train.recipes.ctc import NODES, depth_of, judged_places
 from draftwood_train.unrolled import Unrolled, predicted_places, shifted
 
@@ -49,8 +49,12 @@ class SpecdecRecipe:
 
     def __post_init__(self) -> None:
         positive("queries, anchors and window", (self.queries, self.anchors, self.window))
-        if self.start_from not in ("last-layers", "random"):
-            raise ValueError(f"start_from is last-layers or random, not {self.start_from!r}")
+        require_words(self)
+
+    @property
+    def newest(self) -> int:
+        """Newest layers of the target that it starts from."""
+        return self.layers + 1 if self.start_from == "last-layers" else 0
 
     def reads(self, layers: int) -> tuple[int, ...]:
         return ()

@@ -17,8 +17,8 @@ class WatchedText:
             bits of bfloat16.
         final: the target's states behind its final norm, likewise; its output head makes them the
             distribution of the next token. Nothing is known of the rows before ``answer``.
-        rejected: True where drafts were verified and none of them was accepted, and where a step
-            had no drafts.
+        rejected: True at the last accepted row of a step where drafts followed it and all of them
+            were rejected, and where a step had no drafts.
         answer: the first row of the answer.
         temperature: of the draws; 0 took the likeliest tokens.
     """

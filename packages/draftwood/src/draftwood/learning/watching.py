@@ -26,7 +26,8 @@ class _StepRows:
     """Rows of a step on its accepted path.
 
     Attributes:
-        rejected: whether no draft was accepted.
+        rejected: whether all drafts behind the last accepted node were rejected, or the step had
+            none; False where the path ended at a leaf.
     """
 
     tokens: Sequence[int]
