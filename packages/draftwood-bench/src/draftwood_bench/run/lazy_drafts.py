@@ -148,8 +148,7 @@ class LazyTree:
         children, uniforms = self.children[node], self.uniforms[node]
         distinct, count = self.draw == "distinct", len(children)
         if uniforms is None:
-            likeliest = rows.likeliest(count if distinct else 1)
-            drawn = likeliest if distinct else likeliest.repeated(count)
+            drawn = rows.likeliest(count)
         else:
             drawn = rows.drawn(uniforms, count, distinct)
         self.tokens.update(zip(children, drawn.tokens[0], strict=True))
