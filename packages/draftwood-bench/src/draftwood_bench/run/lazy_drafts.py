@@ -147,10 +147,8 @@ class LazyTree:
         self.known[node] = rows
         children, uniforms = self.children[node], self.uniforms[node]
         distinct, count = self.draw == "distinct", len(children)
-        if uniforms is None:
-            drawn = rows.likeliest(count)
-        else:
-            drawn = rows.drawn(uniforms, count, distinct)
+        is_noisy = uniforms is not None
+        drawn = rows.drawn(uniforms, count, distinct) if is_noisy else rows.likeliest(count)
         self.tokens.update(zip(children, drawn.tokens[0], strict=True))
 
     def token(self, node: int) -> int:
