@@ -12,10 +12,8 @@ from draftwood_bench.report.table import Table
 
 PROPOSERS = {
     "proposer": "arm",
-    "accepted": "accepted_tokens",
-    "drafted": "draft_tokens",
     "tokens per pass": "tokens_per_pass",
-    "same texts": "same_texts",
+    "seconds": "seconds",
 }
 
 
