@@ -114,8 +114,10 @@ def test_a_scrollbar_that_is_dragged_lets_the_newest_tokens_go(visit: Open, endl
         page = visit(found.address)
         ask(page, "abcabc", tokens=99999)
         above = "document.body.scrollHeight - innerHeight - scrollY"
-        page.wait_for_function("document.body.scrollHeight > innerHeight + 300")
-        page.evaluate("scrollTo(0, 0)")  # which no wheel and no key tells of
+        wait_for(lambda: page.evaluate("document.body.scrollHeight > innerHeight + 300"))
+        for _ in range(10):  # a drag is many moves, of which no wheel and no key tells
+            page.evaluate("scrollTo(0, 0)")
+            page.wait_for_timeout(50)
         page.wait_for_timeout(300)
         assert page.evaluate(above) > 100
         page.get_by_role("button", name="Stop").click()
