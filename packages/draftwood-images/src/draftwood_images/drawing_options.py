@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from draftwood.cli import completers, options
 
@@ -102,9 +101,7 @@ def require_methods(names: "Sequence[str]", inexact: bool) -> None:
 
     for each in names:
         require_method(each, inexact)
-    source = click.get_current_context().get_parameter_source
-    typed = [each for each in OF_WINDOWS if source(each) is ParameterSource.COMMANDLINE]
-    require_read(typed, names)
+    require_read(options.typed(*OF_WINDOWS), names)
 
 
 def rule_of(drawing: "DrawingModel", given: dict[str, Any]) -> "DrawingRule":

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import notes
@@ -246,10 +245,9 @@ def _asked(model: str, models: tuple[str, ...]) -> list[str]:
 
     What is typed wins over the configuration, of which both may come.
     """
-    source = click.get_current_context().get_parameter_source
-    typed = {name for name in ("model", "models") if source(name) is ParameterSource.COMMANDLINE}
+    typed = options.typed("model", "models")
     positional = [model] if "model" in typed or not models else []
-    several = () if typed == {"model"} else models
+    several = () if typed == ["model"] else models
     return list(dict.fromkeys([*positional, *several]))
 
 

@@ -31,7 +31,7 @@ def _bring_token(address: str) -> None:
     Other machines get no token unless the user sets the mode.
     """
     host = re.sub(r":\d+$", "", address.removeprefix("ray://"))
-    is_here = host in ("auto", "localhost", "127.0.0.1", "[::1]") or _is_own(host)
+    is_here = host in ("auto", "[::1]") or _is_own(host)
     if is_here and os.path.exists(os.path.expanduser("~/.ray/auth_token")):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 

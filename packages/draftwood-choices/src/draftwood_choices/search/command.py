@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from draftwood.cli import generate, options
 from draftwood.cli.terminal import notes
@@ -73,9 +72,7 @@ def require_own_texts(rules: Mapping[str, float] | None) -> None:
 
 def typed(*names: str) -> list[str]:
     """Options that the user of the running command typed, of parameters with these names."""
-    source = click.get_current_context().get_parameter_source
-    given = [each for each in names if source(each) is ParameterSource.COMMANDLINE]
-    return [f"--{each.replace('_', '-')}" for each in given]
+    return [f"--{each.replace('_', '-')}" for each in options.typed(*names)]
 
 
 @click.command(short_help="Search for an answer that a checker passes.")

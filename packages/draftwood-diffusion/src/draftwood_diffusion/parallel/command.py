@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import output, progress
@@ -95,10 +94,8 @@ def parallel(as_json: bool, **given: Any) -> None:
 
 def _refuse(names: "Sequence[str]", why: str) -> None:
     """Raise ValueError for the first of these options that was typed."""
-    source = click.get_current_context().get_parameter_source
-    for each in names:
-        if source(each) is ParameterSource.COMMANDLINE:
-            raise ValueError(why.format(f"--{each.replace('_', '-')}"))
+    if found := options.typed(*names):
+        raise ValueError(why.format(f"--{found[0].replace('_', '-')}"))
 
 
 def _names(tasks: str) -> list[str]:

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from draftwood import methods
 from draftwood.cli import completers
@@ -230,6 +231,12 @@ def _names_options(command: Command, *left_out: str, **helps: str) -> Command:
             more["shell_complete"] = completers.OF_NAMES.get(each.name)
             found = click.option(flag, default=each.default, **more)(found)
     return found
+
+
+def typed(*names: str) -> list[str]:
+    """Choose the parameters that the user of the running command typed."""
+    source = click.get_current_context().get_parameter_source
+    return [each for each in names if source(each) is ParameterSource.COMMANDLINE]
 
 
 def is_coloured(colour: bool) -> bool:

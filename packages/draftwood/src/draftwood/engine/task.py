@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from draftwood.models.model import CHUNK, Model, ModelInput, ModelOutput
+from draftwood.models.model import CHUNK, ModelInput, ModelOutput, ModelSession
 from draftwood.models.requirements import BlockCache, block_cache
 from draftwood.sampling import NOTHING_SHARED, PassTime, SharedPass
 from draftwood.validation import require_count
@@ -193,16 +193,8 @@ class Task(Protocol[Reported]):
         ...
 
 
-class HoldingSession(Protocol):
+class HoldingSession(ModelSession, Protocol):
     """A session that can have room in its cache before it has tokens, as ``PooledSession`` can."""
-
-    @property
-    def model(self) -> Model: ...
-
-    @property
-    def length(self) -> int: ...
-
-    def wants(self, count: int) -> int: ...
 
     def reserve(self, count: int) -> int: ...
 

@@ -76,27 +76,19 @@ class ScriptedRng(Rng):
         return self._choose([(probability, True), (1.0 - probability, False)])
 
     def exponential_noise(self, tokens: Sequence[int], ahead: int = 0) -> list[float]:
-        raise NotImplementedError(
-            "noise that is known before a draw cannot be enumerated; test this one by sampling"
-        )
+        raise _known_noise()
 
     def draw_ahead(
         self, logits: Float[np.ndarray, "rows vocab"], row: int, temperature: float, ahead: int
     ) -> int:
-        raise NotImplementedError(
-            "noise that is known before a draw cannot be enumerated; test this one by sampling"
-        )
+        raise _known_noise()
 
     def foresee(self, probs: Float[np.ndarray, " vocab"], ahead: int) -> int:
-        raise NotImplementedError(
-            "noise that is known before a draw cannot be enumerated; test this one by sampling"
-        )
+        raise _known_noise()
 
     @property
     def next_draw(self) -> tuple[int, int]:
-        raise NotImplementedError(
-            "noise that is known before a draw cannot be enumerated; test this one by sampling"
-        )
+        raise _known_noise()
 
     def draw(self, probs: Float[np.ndarray, " vocab"]) -> int:
         return self._choose(_support(probs))
@@ -155,3 +147,9 @@ def _support(probs: Float[np.ndarray, " vocab"]) -> list[tuple[float, int]]:
     if not total > 0.0 or min(weights) < 0.0:
         raise ValueError(f"asked to draw a token with the weights {weights}")
     return [(weight / total, token) for token, weight in enumerate(weights)]
+
+
+def _known_noise() -> NotImplementedError:
+    return NotImplementedError(
+        "noise that is known before a draw cannot be enumerated; test this one by sampling"
+    )
