@@ -89,7 +89,7 @@ class Adapter:
         try:
             return Reply.read(self._line(self.answer_seconds))
         except (ValueError, RuntimeError) as error:
-            raise AdapterError(str(error)) from None
+            raise AdapterError(f"{error}; its log is {self.log}") from None
 
     def close(self) -> None:
         """End the adapter and everything it started."""
@@ -113,7 +113,7 @@ class Adapter:
                 f"began with a line that is no description: {line.strip()[:80]!r}"
             ) from None
         if "error" in fields:
-            raise AdapterError(fields["error"])
+            raise AdapterError(f"{fields['error']}; its log is {self.log}")
         missing = {"weights", "weight_bytes", "versions"} - set(fields)
         if missing:
             raise AdapterError(f"describes itself without {', '.join(sorted(missing))}")

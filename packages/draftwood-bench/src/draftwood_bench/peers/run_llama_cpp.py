@@ -51,9 +51,11 @@ class Server:
         atexit.register(self.stop)
         end = time.monotonic() + START_SECONDS
         while not self._healthy():
-            if self.process.poll() is not None or time.monotonic() > end:
+            status = self.process.poll()
+            if status is not None or time.monotonic() > end:
                 self.stop()
-                raise RuntimeError(f"llama-server did not start with {options}; its log says why")
+                how = "is not ready" if status is None else f"ended with status {status}"
+                raise RuntimeError(f"llama-server {how}, started with {options}")
             time.sleep(0.1)
 
     def ask(self, method: str, path: str, body: dict | None = None) -> tuple[int, dict]:
