@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,3 +168,30 @@ def test_thoughts_of_a_history_are_told_to_the_template() -> None:
     of_other = {"role": "assistant", "content": "a", "thinking": "b"}
     chat = OllamaChatBody.model_validate({"model": NAME, "messages": [*GO, of_other]})
     assert of_ollama_chat(chat).prompts == [[*GO, of_other]]
+
+
+def test_thoughts_in_special_tokens_are_told_apart(tmp_path: Path) -> None:
+    made = letters([*TOKENS, *(f"{each}{each}" for each in LETTERS[1:20])])
+    made.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
+    opening, closing = made.convert_tokens_to_ids(["[THINK]", "[/THINK]"])
+    template = TEMPLATE + "{# [THINK] #}"
+    with running(save_tiny(tmp_path / "thinker", tokenizer=made, template=template)) as found:
+        said = [
+            found.post("/v1/chat/completions", **asked(logit_bias={str(token): 100}))
+            for token in (opening, closing)
+        ]
+        bias = {str(opening): 100}
+        streamed = [
+            each["choices"][0]["delta"]
+            for each in found.stream("/v1/chat/completions", **asked(logit_bias=bias))
+            if each["choices"]
+        ]
+        raw = found.post("/v1/completions", prompt="go", max_tokens=3, logit_bias=bias)
+    messages = [each["choices"][0]["message"] for each in said]
+    assert messages[0]["reasoning_content"] == "[THINK]" * 11
+    assert messages[0]["content"] == ""
+    assert "".join(each.get("reasoning_content", "") for each in streamed) == "[THINK]" * 11
+    assert said[0]["usage"]["completion_tokens_details"] == {"reasoning_tokens": 11}
+    assert messages[1]["content"] == "[/THINK]" * 12  # of an answer that thought nothing
+    assert "reasoning_content" not in messages[1]
+    assert raw["choices"][0]["text"] == ""

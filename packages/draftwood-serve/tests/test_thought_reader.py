@@ -44,10 +44,10 @@ def test_thoughts_are_read_whole_and_in_any_pieces(text: str, is_open: bool, cal
     wanted = TEXTS[text, is_open]
     if not calls and CALL in text:
         pytest.skip("a text with a call")
-    thought, content, called = read_answer(AnswerReader(calls, (*TAGS, is_open)), text)
+    thought, content, called = read_answer(AnswerReader(calls, (*TAGS, is_open, "")), text)
     assert (thought, content, len(called)) == wanted
     for size in (1, 2, 3, 7, 50):
-        reader, deltas = AnswerReader(calls, (*TAGS, is_open)), list[Delta]()
+        reader, deltas = AnswerReader(calls, (*TAGS, is_open, "")), list[Delta]()
         for place in range(0, len(text), size):
             deltas += reader.feed(text[place : place + size])
         deltas += reader.feed("", is_last=True)
@@ -56,8 +56,36 @@ def test_thoughts_are_read_whole_and_in_any_pieces(text: str, is_open: bool, cal
         assert ThoughtDelta not in kinds[kinds.count(ThoughtDelta) :]  # all of it comes first
 
 
+CHANNELS = (
+    "<|channel|>analysis<|message|>",
+    "<|end|><|start|>assistant<|channel|>final<|message|>",
+    False,
+    "<|channel|>final<|message|>",
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize(
+    ("text", "thought", "content"),
+    [
+        (f"{CHANNELS[0]}so{CHANNELS[1]}yes", "so", "yes"),
+        (f"{CHANNELS[3]}yes", "", "yes"),
+        ("yes", "", "yes"),
+        (f"{CHANNELS[0]}so<|end|><|start|>assistant", "so<|end|><|start|>assistant", ""),
+        ("<|channel|>", "", "<|channel|>"),
+    ],
+)
+def test_answers_may_begin_with_tags_of_their_own(
+    text: str, thought: str, content: str, size: int
+) -> None:
+    reader, deltas = AnswerReader(False, CHANNELS), list[Delta]()
+    for place in range(0, len(text), size):
+        deltas += reader.feed(text[place : place + size])
+    assert told([*deltas, *reader.feed("", is_last=True)]) == (thought, content, 0)
+
+
 def test_a_thought_comes_while_it_is_written() -> None:
-    reader = AnswerReader(False, (*TAGS, True))
+    reader = AnswerReader(False, (*TAGS, True, ""))
     assert reader.feed("\nI think </") == [ThoughtDelta("I think")]
     assert reader.feed("b") == [ThoughtDelta(" </b")]
     assert reader.is_thinking
@@ -69,8 +97,8 @@ def test_a_thought_comes_while_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("text", "is_open", "count"),
     [
-        ("abc</think>de", True, 10),
-        ("<think>ab</think>c", False, 10),
+        ("abc</think>de", True, 3),
+        ("<think>ab</think>c", False, 2),
         ("abc", True, 3),
         ("abc", False, 0),
     ],
@@ -81,7 +109,7 @@ def test_tokens_of_a_thought_are_counted_however_they_come(
     tokenizer = letters([*LETTERS[:27], *"<>/"])
     tokens = tokenizer.encode(text)
     assert len(tokens) == len(text)
-    counter = ThoughtCounter(TextBuilder(tokenizer), (*TAGS, is_open))
+    counter = ThoughtCounter(TextBuilder(tokenizer), (*TAGS, is_open, ""))
     for end in range(size, len(tokens) + size, size):
         counter.count(tokens[:end])
     assert counter.tokens == count
@@ -90,7 +118,7 @@ def test_tokens_of_a_thought_are_counted_however_they_come(
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_content_begins_at_a_place_of_the_text(size: int) -> None:
     text = " <think>a</think> \n<tool_cal no"
-    reader = AnswerReader(True, (*TAGS, False))
+    reader = AnswerReader(True, (*TAGS, False, ""))
     for place in range(0, len(text), size):
         reader.feed(text[place : place + size])
     assert reader.content_from == text.index("<tool_cal")

@@ -98,7 +98,7 @@ class Choice:
     """
 
     def __init__(
-        self, sequence: engine.Sequence, thought: tuple[str, str, bool] | None = None
+        self, sequence: engine.Sequence, thought: tuple[str, str, bool, str] | None = None
     ) -> None:
         self.number, self.sequence, self.thought = 0, sequence, thought
         self.builder = next(each for each in sequence.stops if isinstance(each, TextBuilder))
@@ -154,7 +154,7 @@ class _HeldLogprobs:
 
     def __init__(self, builder: TextBuilder) -> None:
         # the text without stop strings, a token at a time
-        self._own = TextBuilder(builder.tokenizer, behind=builder.behind)
+        self._own = TextBuilder(builder.tokenizer, behind=builder.behind, shown=builder.shown)
         self._of = builder
         self._held: deque[ToldToken] = deque()
         self._ends: deque[int] = deque()

@@ -13,8 +13,9 @@ from draftwood_serve.tool_calls import (
     gathered,
 )
 
-Tags = tuple[str, str, bool]
-"""Tags around a thought, and whether the text begins within it."""
+Tags = tuple[str, str, bool, str]
+"""Tags around a thought, whether the text begins within it, and what an answer without one begins
+with: a ``draftwood.text.thoughts.Thought``."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class AnswerReader:
 
     def __init__(self, calls: bool, thought: Tags | None = None) -> None:
         self._tools = ToolReader() if calls else None
-        self._opening, self._closing, is_open = thought or ("", "", False)
+        self._opening, self._closing, is_open, self._answer = thought or ("", "", False, "")
         self._phase = "content" if thought is None else "thought" if is_open else "before"
         self.content_from: int | None = None if thought else 0
         self._held = ""
@@ -87,7 +88,9 @@ class AnswerReader:
             begun = self._held.lstrip()
             if begun.startswith(self._opening):
                 self._held, self._phase = begun[len(self._opening) :], "thought"
-            elif is_last or not self._opening.startswith(begun):
+            elif self._answer and begun.startswith(self._answer):
+                self._held, self._phase = begun[len(self._answer) :], "behind"
+            elif is_last or not any(tag.startswith(begun) for tag in (self._opening, self._answer)):
                 return self._all_content()
         if self._phase == "thought":
             self._tell_thought(found, is_last)
@@ -119,24 +122,31 @@ class ThoughtCounter:
     Args:
         builder: of the text, with no tokens yet.
         thought: tags of the thought.
-
-    Attributes:
-        tokens: of the thought so far, without those of its tags.
     """
 
     def __init__(self, builder: TextBuilder, thought: Tags) -> None:
-        self.tokens = 0
         self._builder, self._reader = builder, AnswerReader(False, thought)
+        self._closing = thought[1]
+        self._ends = list[int]()  # of the thought's tokens, in characters of the text
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the thought so far, without those of its tags once these are whole."""
+        return len(self._ends)
 
     def count(self, tokens: Sequence[int]) -> None:
         """Take all tokens of the text so far."""
         for token in tokens[len(self._builder.tokens) :]:
             if self._reader.says_all:
                 return
-            before = len(self._builder.text)
+            before, thought = len(self._builder.text), self._reader.is_thinking
             self._builder.add([token])
             self._reader.feed(self._builder.text[before:])
-            self.tokens += self._reader.is_thinking
+            if thought and self._reader.is_thinking:
+                self._ends.append(len(self._builder.text))
+            elif thought:
+                end = self._builder.text.index(self._closing)
+                self._ends = [each for each in self._ends if each <= end]
 
 
 def read_answer(reader: AnswerReader, text: str) -> tuple[str, str, list[ToolCall]]:

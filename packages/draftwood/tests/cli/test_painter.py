@@ -10,6 +10,7 @@ from rich.console import Console
 from command import run
 from draftwood.cli import painter
 from draftwood.cli.painter import Markdown, Painter, Plain, rows_of, writer
+from draftwood.text.thoughts import Thought
 
 
 class Terminal(io.StringIO):
@@ -126,10 +127,17 @@ def test_a_line_that_is_whole_is_in_colour(terminal: Terminal, size: int) -> Non
     ],
 )
 def test_thoughts_are_dim(text: str, thinks: bool, dim: int) -> None:
-    markdown = Markdown(thinks)
+    markdown = Markdown(Thought("<think>", "</think>", thinks))
     painted = [markdown.line(line) for line in text.split("\n")]
     styles = [str(each.style or each.spans[0].style) for each in painted if each is not None]
     assert styles == ["dim"] * dim + ["bold"]
+
+
+def test_an_answer_on_the_line_where_its_thought_ends_is_not_dim() -> None:
+    markdown = Markdown(Thought("<|channel>thought\n", "<channel|>", False))
+    lines = [markdown.line(line) for line in ("<|channel>thought", "so", "on<channel|>yes", "no")]
+    dim = ["" if each is None else each.plain[: each.spans[0].end] for each in lines]
+    assert dim == ["<|channel>thought", "so", "on<channel|>", ""]
 
 
 def test_each_piece_is_seen_at_once(terminal: Terminal) -> None:

@@ -70,7 +70,8 @@ class AnswerTo:
         self.wholes = [WholeText() for _ in choices]
         for number, each in enumerate(choices):
             if each.thought is not None:
-                builder = TextBuilder(each.builder.tokenizer, behind=each.builder.behind)
+                own = each.builder
+                builder = TextBuilder(own.tokenizer, behind=own.behind, shown=own.shown)
                 self._thoughts[number] = ThoughtCounter(builder, each.thought)
 
     @property

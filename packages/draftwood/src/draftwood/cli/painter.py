@@ -57,7 +57,7 @@ def writer(colour: bool = True, thought: "Thought | None" = None) -> TextWriter:
     console = Console(file=sys.stdout, highlight=False)
     if console.is_dumb_terminal or console.legacy_windows:
         return Plain()
-    return Painter(console, thinks=thought is not None and thought.is_open)
+    return Painter(console, thought)
 
 
 class Plain:
@@ -75,11 +75,11 @@ class Painter:
 
     Args:
         console: of a terminal.
-        thinks: whether the text begins within a thought.
+        thought: that the text may begin with, or within.
     """
 
-    def __init__(self, console: "Console", thinks: bool = False) -> None:
-        self.console, self.markdown, self.line = console, Markdown(thinks), ""
+    def __init__(self, console: "Console", thought: "Thought | None" = None) -> None:
+        self.console, self.markdown, self.line = console, Markdown(thought), ""
 
     def write(self, piece: str) -> None:
         first, *others = piece.split("\n")
@@ -129,11 +129,12 @@ class Markdown:
     """Styles of lines of Markdown, each of which is seen once, in order.
 
     Args:
-        thinks: whether they begin within a thought; else one may begin with the first of them.
+        thought: that may begin with the first of them, or before it.
     """
 
-    def __init__(self, thinks: bool = False) -> None:
-        self.thinks, self.begins = thinks, True
+    def __init__(self, thought: "Thought | None" = None) -> None:
+        self.thought, self.begins = thought, thought is not None
+        self.thinks = thought is not None and thought.is_open
         self.fence = ""  # that opened the code
         self.language, self.code = "", list[str]()
 
@@ -142,8 +143,8 @@ class Markdown:
         from rich.text import Text
 
         if (self.begins or self.thinks) and line.strip():
-            if self._is_thought(line):
-                return Text(line, "dim")
+            if thought := self._thought(line):
+                return Text.assemble((thought, "dim"), line[len(thought) :])
         elif self.thinks:
             return None
         fence = FENCE.fullmatch(line)
@@ -157,13 +158,14 @@ class Markdown:
             return Text(line, "dim")
         return self._prose(line)
 
-    def _is_thought(self, line: str) -> bool:
-        """True for a line within a thought; that of its end is the last."""
-        from draftwood.text.thoughts import BEGINS, ENDS
-
-        is_thought = self.thinks or (self.begins and BEGINS.match(line) is not None)
-        self.begins, self.thinks = False, is_thought and ENDS.search(line) is None
-        return is_thought
+    def _thought(self, line: str) -> str:
+        """The part of a line that belongs to a thought, with its tags."""
+        assert self.thought is not None
+        opening, closing = self.thought.opening.rstrip(), self.thought.closing
+        is_thought = self.thinks or line.lstrip().startswith(opening)
+        before, tag, _ = line.partition(closing)
+        self.begins, self.thinks = False, is_thought and not tag
+        return before + tag if is_thought else ""
 
     def _coloured(self, line: str) -> "Text | None":
         """A line of code, coloured by its language."""

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from draftwood.grammar.schemas import mended
-
 NO_ARGUMENTS: Mapping[str, Any] = {
     "type": "object",
     "properties": {},
@@ -84,6 +82,8 @@ def lark_of_tools(
         words: tokens that are whole words; where tags are among them, calls that have to be there
             begin with that token, and any call may end with one.
     """
+    from draftwood.grammar.schemas import mended
+
     chosen = [tool for tool in tools if choice.mode != "named" or tool.name == choice.name]
     opening, closing = json.dumps(OPEN), json.dumps(CLOSE)
     lines = ["%llguidance {}"]

@@ -1,7 +1,8 @@
 """From tokens to text, a few at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from draftwood.tokenizer.protocol import AnyTokenizer
 
@@ -20,6 +21,7 @@ class TextBuilder:
         min_tokens: no string ends the text before so many.
         behind: tokens before the text, which decide whether it begins with a space.
         shows_special: whether special tokens are part of the text.
+        shown: special tokens that are part of it all the same, with their texts.
 
     Attributes:
         stopped_by: the string that ended the text; empty before.
@@ -33,6 +35,7 @@ class TextBuilder:
     min_tokens: int = 0
     behind: Sequence[int] = ()
     shows_special: bool = False
+    shown: Mapping[int, str] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     stopped: bool = False
@@ -128,6 +131,12 @@ class TextBuilder:
             self._start, self._done = self._done, len(self.tokens)
 
     def _text(self, tokens: list[int]) -> str:
+        if self.shown.keys().isdisjoint(tokens):
+            return self._decoded(tokens)
+        runs = groupby(tokens, self.shown.get)
+        return "".join(text * len([*run]) if text else self._decoded([*run]) for text, run in runs)
+
+    def _decoded(self, tokens: list[int]) -> str:
         return str(
             self.tokenizer.decode(
                 tokens,
@@ -164,15 +173,19 @@ class StopStrings:
         strings: that end a text; there may be none.
         min_tokens: no string ends a text before so many.
         behind: tokens with which the texts go on.
+        shown: special tokens that are part of the texts, with what they read.
     """
 
     tokenizer: AnyTokenizer
     strings: Sequence[str] = ()
     min_tokens: int = 0
     behind: Sequence[int] = ()
+    shown: Mapping[int, str] = field(default_factory=dict)
 
     def start(self) -> TextBuilder:
-        return TextBuilder(self.tokenizer, self.strings, self.min_tokens, self.behind)
+        return TextBuilder(
+            self.tokenizer, self.strings, self.min_tokens, self.behind, shown=self.shown
+        )
 
 
 def _special_tokens(tokenizer: AnyTokenizer) -> dict[str, int]:

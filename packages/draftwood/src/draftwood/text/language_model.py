@@ -246,6 +246,7 @@ class LanguageModel(ChatTemplate, TextEmbedder, InProcess):
             from draftwood.text.thoughts import with_closed_thought
 
             tokens = with_closed_thought(self.tokenizer, tokens, constraint)
+        shown = {} if wanted.raw else self.shown_tokens
         behind = self.text_before(tokens, wanted.raw)
         ends = frozenset(ends if wanted.ignore_eos else self.end_tokens | ends)
         request = Options(
@@ -254,7 +255,9 @@ class LanguageModel(ChatTemplate, TextEmbedder, InProcess):
             ends,
             wanted.seed,
             wanted.exact,
-            stop_rules=[StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens, behind)],
+            stop_rules=[
+                StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens, behind, shown)
+            ],
             logprobs=wanted.logprobs,
             constraint=constraint,
             prefixes=prefixes,

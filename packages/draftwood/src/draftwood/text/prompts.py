@@ -330,6 +330,13 @@ class ChatTemplate:
         """Names that the template may ask for, such as ``enable_thinking``."""
         return names_in(self.tokenizer.chat_template)
 
+    @property
+    def shown_tokens(self) -> Mapping[int, str]:
+        """Special tokens in the tags of thoughts, which are part of an answer's text."""
+        from draftwood.text.thoughts import shown_tokens
+
+        return shown_tokens(self.tokenizer)
+
     def thought(self, prompt: Sequence[int]) -> "Thought | None":
         """Tags of a thought that an answer to a chat may begin with; None where it has none."""
         from draftwood.text.thoughts import Thought
