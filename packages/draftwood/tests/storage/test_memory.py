@@ -1,8 +1,10 @@
 """Available memory: the least that the machine and every limit leave."""
 
 import ctypes
+import gc
 import os
 import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -66,6 +68,23 @@ def test_the_message_has_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         require_memory(20 * 10**9, "m.gguf")
     monkeypatch.setattr(memory, "available_memory", lambda: None)
     require_memory(20 * 10**12, "m.gguf")
+
+
+def test_a_dropped_model_that_waits_for_a_collection_counts_as_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Dropped:
+        def __init__(self) -> None:
+            self.own = self
+
+    dropped = weakref.ref(Dropped())
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**9 if dropped() else 10**10)
+    gc.disable()
+    try:
+        require_memory(5 * 10**9, "m.gguf")
+    finally:
+        gc.enable()
+    assert dropped() is None
 
 
 def resident() -> int:

@@ -1,6 +1,7 @@
 """Memory: how much this process can still take, and in how large pages."""
 
 import ctypes
+import gc
 import re
 import sys
 from contextlib import suppress
@@ -51,6 +52,10 @@ class LackOfMemoryError(MemoryError):
 def require_memory(size: int, what: str) -> None:
     """Raise LackOfMemoryError if ``size`` bytes, and a little more, certainly do not fit."""
     left, needed = available_memory(), int(size * MARGIN)
+    if left is not None and needed > left:
+        gc.collect()  # a model that was dropped may wait for it
+        give_back_memory()
+        left = available_memory()
     if left is not None and needed > left:
         raise LackOfMemoryError(what, needed, left)
 

@@ -149,6 +149,7 @@ class NativeModel(DecoderModel[BlockPool]):
             if key not in self._rounded:
                 made = object.__new__(type(self))  # one model in all but what runs
                 vars(made).update(vars(self))
+                made._rounded = {}  # in the same one, it would keep itself in memory
                 made.rounded = RoundedWeights(self.weights, layers, head, tokens)
                 made.structure = made.rounded.structure
                 self._rounded[key] = made

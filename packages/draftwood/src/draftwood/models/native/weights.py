@@ -58,7 +58,7 @@ class NativeWeights:
         self.memory: list[object] = []
         self._encodings = 0  # of rows, that some matrix asks for
         self._shared: dict[Blocks, Matrix] = {}
-        self._packer = packer or self._pack
+        self._packer = packer  # never its own method: it would keep itself in memory
         self._unfilled: list[tuple[Matrix, Blocks]] = []
         self._pages = LargePages()
         self.norm, self.head_bias = decoder.norm, decoder.lm_head.bias
@@ -71,7 +71,7 @@ class NativeWeights:
             (fill or fill_blocks)(self._unfilled)
         self._unfilled.clear()
         self._shared.clear()  # blocks keep their file mapped
-        self._packer = self._pack
+        self._packer = None
 
     @property
     def matrices(self) -> list[structures.CMatrix]:
@@ -191,7 +191,7 @@ class NativeWeights:
         """The matrix as the library reads it; blocks that stand at two places are stored once."""
         known = self._shared.get(part.weight) if isinstance(part.weight, Blocks) else None
         if known is None:
-            known = self._packer(place, part)
+            known = (self._packer or self._pack)(place, part)
             self.memory.append(known)
             self._encodings |= known.structure.encoding
             self.weight_bytes += known.weight_bytes
