@@ -137,3 +137,11 @@ def test_bad_input_is_refused() -> None:
         distinct_texts(TABLE, [], options(0), 2)
     with pytest.raises(ValueError, match="a prompt and a count"):
         distinct_texts(TABLE, PROMPT, options(0), 0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.01}, {"min_p": 1.0}])
+def test_tokens_that_are_cut_off_are_in_no_text(temperature: float, cut: dict[str, float]) -> None:
+    least = Options(Sampling(temperature, **cut), LENGTH, frozenset({END}), 3)  # type: ignore[arg-type]
+    assert [each.tokens for each in distinct_texts(TABLE, PROMPT, least, 3)] == [[0, 0]]
+    assert len(distinct_texts(TABLE, PROMPT, options(3, temperature), 3)) == 3

@@ -19,11 +19,13 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
-from draftwood.shapes import Widths
+from draftwood.shapes import BestFirst, Widths
+from draftwood.testing.heads import tiny_masked
 from draftwood.verifiers import Match, Verifier
 from draftwood_choices import pause
 from draftwood_choices.pause import CANDIDATES, LENGTH, entropy
 from draftwood_choices.pause_entropy import FEWEST, MUCH, best_entropy
+from draftwood_methods.drafters import MaskedInPass
 from law_cases import contextual
 from roads import tiny_llama
 from test_momentum import DRAFTED, PROMPT, VOCAB
@@ -267,3 +269,19 @@ def test_the_rule_is_listed_with_its_promise() -> None:
     own = MappingProxyType({each["name"]: each for each in listed})["pause"]
     assert (own["promise"], own["option"]) == ("trades quality", "--rules pause=1 --inexact")
     assert pause.PAUSE.executor is not None
+
+
+@pytest.mark.skipif(not library.available(), reason="the native library is missing")
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_rows_that_a_drafter_attaches_are_run_and_change_nothing(bound: float) -> None:
+    model = NativeModel(tiny_llama(SEED, layers=2, vocab=VOCAB))
+    drafter = MaskedInPass(tiny_masked(model, ()), model, BestFirst(8, 3))
+    options = Options(Sampling(rules={"pause": bound}), TOKENS, exact=False)
+    told = [
+        [*engine.generate(model, each, Match(), PROMPT, options)] for each in (drafter, Nothing())
+    ]
+    texts = [[token for step in steps for token in step.tokens] for steps in told]
+    assert texts[0] == texts[1]
+    plain = Options(Sampling(), TOKENS)
+    drafted = sum(step.drafted for step in engine.generate(model, drafter, Match(), PROMPT, plain))
+    assert bound < 90 or sum(step.drafted for step in told[0]) == drafted > 0

@@ -1,7 +1,7 @@
 """Distinct texts: k texts drawn without replacement, a forward pass a token for all of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from draftwood.models.model import Model, ModelOutput, ModelSession, PromptInput
 from draftwood.models.requirements import require_ability
 from draftwood.native.logit_rows import Children
 from draftwood.rng import Rng
-from draftwood.sampling import Context
+from draftwood.sampling import Context, Sampling
 from draftwood.shapes.base import RowsAfter
 from draftwood.shapes.stochastic_beam import Beams
 from draftwood.together import clock
@@ -86,7 +86,10 @@ class DistinctTexts(KeepsCache):
         self.target, self.prompt, self.options = target, list(prompt), options
         self._longest = options.longest(target, prompt)
         self.beams = NewBeams(count, Rng(options.seed, noise=not options.sampler.greedy))
-        self.sampler = options.sampler.for_drafting()
+        sampler = options.sampler
+        if isinstance(sampler, Sampling) and sampler.greedy:  # what it leaves out bounds the beams
+            sampler = replace(sampler, temperature=1.0)
+        self.sampler = sampler
         self.texts = [DistinctText()]
         self.runs = self.rows = 0
         self.prefill_seconds = 0.0

@@ -143,6 +143,7 @@ class PausingSteps:
         self.in_turn, self.bound = BehindRollOuts(text), bound
         self._sampler = sampler.for_drafting()  # whole distributions
         self._planned: tuple[ForwardInput, dict[str, float]] | None = None
+        self._attached = False  # whether rows of the drafter lie behind the tree's
         self._pause: Pause | None = None
 
     @property
@@ -154,7 +155,10 @@ class PausingSteps:
         if self._pause is not None:
             return [self._pause.next_pass()]
         self._planned = self.in_turn.draft(budget)
-        return [self._planned[0]]
+        run = self._planned[0]
+        attached = self.text.draft.attach(run.tree)
+        self._attached = attached is not None
+        return [attached or run]
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> Sequence[Step]:
         if self._pause is not None:
@@ -178,9 +182,8 @@ class PausingSteps:
             for token, log in zip(chosen, logs, strict=True)
             if log > -np.inf
         ]
-        self._pause = Pause(
-            run, outputs[0], path, run.tree.without_probs(), spent, rollouts, len(run.tree)
-        )
+        ran = 0 if self._attached else len(run.tree)  # attached rows are in the next nodes' places
+        self._pause = Pause(run, outputs[0], path, run.tree.without_probs(), spent, rollouts, ran)
         spent["verify"] += clock() - since
         return self._ended(self._pause)
 
