@@ -71,7 +71,10 @@ def models_page() -> str:
     """
     sys.path.insert(0, str(ROOT / "tests"))
     import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
 
     from draftwood.loading.gguf_settings import ARCHITECTURES
     from draftwood.models.families import FAMILIES
@@ -79,16 +82,17 @@ def models_page() -> str:
     from families import FAMILIES as TESTED
     from hybrids import HYBRIDS
 
+    classes = {**MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, **MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
     files: dict[str, list[str]] = {}
     for name, known in ARCHITECTURES.items():
-        files.setdefault(CLASSES[known.model_type], []).append(f"`{name}`")
+        files.setdefault(classes[known.model_type], []).append(f"`{name}`")
         if known.of_experts is not None:
-            files.setdefault(CLASSES[known.of_experts], []).append(f"`{name}`")
+            files.setdefault(classes[known.of_experts], []).append(f"`{name}`")
     own = [
         (family.title, f"`{name}`", ", ".join(files.get(name, ())))
         for name, family in FAMILIES.items()
     ]
-    tested = {CLASSES[getattr(transformers, config).model_type] for config, _ in TESTED.values()}
+    tested = {classes[getattr(transformers, config).model_type] for config, _ in TESTED.values()}
     others = ", ".join(
         f"`{name}`" + (f" (GGUF {', '.join(files[name])})" if name in files else "")
         for name in sorted((tested | set(files)) - set(FAMILIES))
@@ -98,7 +102,7 @@ def models_page() -> str:
         for config in sorted({config for config, _ in HYBRIDS.values()})
     }
     hybrids = [
-        (f"`{CLASSES[model_type]}`", f"`{layer}`", RECURRENCES[layer].title)
+        (f"`{classes[model_type]}`", f"`{layer}`", RECURRENCES[layer].title)
         for name, model_type in kinds.items()
         for layer in RECURRENCES
         if name == max((each for each in kinds if layer.startswith(each)), key=len)

@@ -11,13 +11,14 @@ from weakref import WeakKeyDictionary
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from draftwood.models.model import ForwardInput, Layers, ModelOutput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.tree import DraftTree
 from draftwood_torch.lean.graphs import Graphs
 from draftwood_torch.lean.model import LeanModel
+from draftwood_torch.loading.skeleton import auto_class
 from draftwood_torch.models.submodules import list_of_layers
 from draftwood_torch.models.transformers import TransformersModel
 from draftwood_torch.tensors import as_tensor
@@ -51,6 +52,12 @@ BOTH = {
     "sliding_attention": TURNED,
     "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0},
 }
+GROWING = {
+    **{"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0},
+    **{"original_max_position_embeddings": 8, "beta_fast": 32.0, "beta_slow": 1.0},
+    **{"mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.5},
+}
+"""Queries grow within the texts below."""
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LATENT = {
     "num_key_value_heads": 4,
@@ -94,6 +101,35 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         },
     ),
     "llama-biased": ("LlamaConfig", {**GROUPED, "attention_bias": True, "mlp_bias": True}),
+    "ministral3": ("Ministral3Config", {**GROUPED, "head_dim": 8, "rope_parameters": GROWING}),
+    "ministral3-images": (
+        "Mistral3Config",
+        {
+            "text_config": {
+                **{**GROUPED, "model_type": "ministral3", "head_dim": 8},
+                "rope_parameters": GROWING,
+            },
+            "vision_config": {
+                **{"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16},
+                **{"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28},
+                **{"patch_size": 14, "head_dim": 8},
+            },
+            "image_token_index": VOCAB - 1,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "seed-oss": ("SeedOssConfig", {**GROUPED, "head_dim": 8}),
+    "ernie": ("Ernie4_5Config", {**GROUPED, "head_dim": 8}),
+    "ernie-biased": ("Ernie4_5Config", {**GROUPED, "head_dim": 8, "use_bias": True}),
+    "exaone4": (
+        "Exaone4Config",
+        {**GROUPED, "sliding_window": WINDOW, "sliding_window_pattern": 2},
+    ),
+    "glm4": ("Glm4Config", {**GROUPED, "head_dim": 8}),
+    "exaone4-whole": (
+        "Exaone4Config",
+        {**GROUPED, "sliding_window": None, "layer_types": ["full_attention"] * 4},
+    ),
     "qwen2": ("Qwen2Config", GROUPED),
     "qwen2-window": (
         "Qwen2Config",
@@ -203,6 +239,12 @@ LEAN = (
     "llama-scaled",
     "llama-biased",
     "mistral-window",
+    "seed-oss",
+    "ernie",
+    "ernie-biased",
+    "exaone4",
+    "exaone4-whole",
+    "glm4",
     "qwen2",
     "qwen2-window",
     "qwen3",
@@ -220,9 +262,11 @@ LEAN = (
     "cohere",
     "cohere2",
 )
+GROWN = ("ministral3",)  # queries, by a position that no graph knows
+WITH_IMAGES = ("gemma3-images", "ministral3-images")  # of which the text part runs
 ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe", "gpt-oss")  # to experts
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
-LEAN_PATHS += [f"{family}/{path}" for family in ROUTED for path in ("lean", "native")]
+LEAN_PATHS += [f"{family}/{path}" for family in (*ROUTED, *GROWN) for path in ("lean", "native")]
 FAST = (
     "mistral-window/lean",
     "llama/recorded",
@@ -255,7 +299,7 @@ def random_model(name: str, options: dict[str, object], seed: int = 0) -> PreTra
     attention = options.pop("attn_implementation", None)
     config: PreTrainedConfig = getattr(transformers, name)(**options)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    model = auto_class(config).from_config(config, attn_implementation=attention).eval()
     with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1 or name.endswith("_bias"):

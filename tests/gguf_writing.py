@@ -16,7 +16,7 @@ MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 Kind = Callable[[str], gguf.GGMLQuantizationType]
 SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron")
-INTERLEAVED = ("llama", "smollm3", "granite")
+INTERLEAVED = ("llama", "smollm3", "granite", "mistral3", "internlm2")
 
 
 def write_gguf(

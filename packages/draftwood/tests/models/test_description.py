@@ -29,9 +29,19 @@ from draftwood.native.matrix import Blocks
 from draftwood_torch.loading.skeleton import skeleton
 from draftwood_torch.models.reading import read_decoder
 from draftwood_torch.models.state import ModelArrays
-from families import FAMILIES, GROUPED, LEAN, ROUTED, hf_model, random_model, some_tokens
+from families import (
+    FAMILIES,
+    GROUPED,
+    GROWN,
+    LEAN,
+    ROUTED,
+    WITH_IMAGES,
+    hf_model,
+    random_model,
+    some_tokens,
+)
 
-NATIVE = (*LEAN, *ROUTED, "gemma3-images")
+NATIVE = (*LEAN, *ROUTED, *GROWN, *WITH_IMAGES)
 VECTORS = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 

@@ -20,9 +20,11 @@ from draftwood_torch.lean.mlp import Mixture
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models import reading
 from families import (
+    GROWN,
     LEAN,
     ROUTED,
     TOLERANCE,
+    WITH_IMAGES,
     apart,
     assert_close,
     at_nodes,
@@ -37,7 +39,7 @@ from families import (
 needs_int8 = pytest.mark.skipif(
     not has_int8(torch.device("cpu")), reason="this CPU has no fast 8-bit products"
 )
-ALL = [*LEAN, *ROUTED]
+ALL = [*LEAN, *ROUTED, *GROWN]
 TYPES = ["float32", "bfloat16", pytest.param("int8", marks=needs_int8)]
 # of an entry; the others are for people, tested elsewhere, or numbers
 FIELDS = [
@@ -140,8 +142,9 @@ def said(entry: Family, field: str, config: Any) -> object:
 
 
 @pytest.mark.parametrize("path", [LeanModel, NativeModel])
-def test_of_a_model_for_images_the_text_part_runs(path: type) -> None:
-    hf: Any = hf_model("gemma3-images")
+@pytest.mark.parametrize("family", WITH_IMAGES)
+def test_of_a_model_for_images_the_text_part_runs(family: str, path: type) -> None:
+    hf: Any = hf_model(family)
     model, tree = path(hf), some_tree(14, seed=2)
     session = model.start()
     given = session.extend(TEXT, hidden=(0, 2, 4))
@@ -172,7 +175,7 @@ def test_frequencies_are_those_of_short_texts_also_after_a_long_one(path: type) 
 
 def differences(family: str) -> list[tuple[str, Family]]:
     """The entry of a family's class with one thing each as Llama has it."""
-    config: Any = hf_model(family).config
+    config: Any = hf_model(family).config.get_text_config()
     entry = families.FAMILIES[type(hf_model(family)).__name__]
     llama, found = families.FAMILIES["LlamaForCausalLM"], []
     for field in FIELDS:

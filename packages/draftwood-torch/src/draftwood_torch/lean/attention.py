@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.models.decoder import Decoder
+from draftwood.models.families import Scales
 from draftwood_torch.lean.layer import TreeAttention
 from draftwood_torch.models.pool import CachePool
 from draftwood_torch.models.tensor_input import TensorInput
@@ -28,6 +29,7 @@ class PackedAttention:
     ) -> None:
         self.counts = [part.place.count for part in parts]
         self.group = decoder.sizes.heads // decoder.sizes.num_kv_heads
+        self.growth = query_growth(decoder.scales, [part.positions for part in parts])
         bounded = has_own_scores(decoder)
         self.each = [
             ScoredTreeAttention(decoder, pool, part, windows)
@@ -39,12 +41,24 @@ class PackedAttention:
     def __call__(
         self, index: int, window: int | None, query: Tensor, key: Tensor, value: Tensor
     ) -> Float[Tensor, "shared stacked dim"]:
+        if self.growth is not None:
+            query = query * self.growth.to(query).repeat_interleave(self.group)[:, None]
         queries = query.split([self.group * count for count in self.counts], dim=1)
         pieces = zip(
             self.each, queries, key.split(self.counts), value.split(self.counts), strict=True
         )
         attended = [attend(index, window, *piece) for attend, *piece in pieces]
         return attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
+
+
+def query_growth(
+    scales: Scales, positions: Sequence[Int[Tensor, " rows"]]
+) -> Float[Tensor, " rows"] | None:
+    """Factors of queries behind the first texts of training; None for models without."""
+    if not scales.query_growth:
+        return None
+    periods = torch.floor(torch.cat([*positions]) / scales.growth_every)
+    return 1 + scales.query_growth * torch.log(1 + periods)
 
 
 def has_own_scores(decoder: Decoder) -> bool:

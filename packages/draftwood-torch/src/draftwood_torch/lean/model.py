@@ -57,8 +57,10 @@ class LeanModel(DecoderModel[CachePool]):
             for index in range(len(decoder.layers))
         ]
         self._embeddings_and_head = LeanEmbeddingsAndHead(decoder, self.dtype, self.device, linear)
-        # which experts are run is known only when the rows are there; sinks come with experts
+        # which experts are run is known only when the rows are there; sinks come with experts, and
+        # a graph does not know the positions that queries grow by
         fixed = all(layer.experts is None and layer.sinks is None for layer in decoder.layers)
+        fixed = fixed and not decoder.scales.query_growth
         self.graphs = (
             Graphs(CudaRecord(self.device)) if fixed and self.device.type == "cuda" else None
         )

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.quantization_config import Mxfp4Config
 
 from draftwood.loading.folders import require_all_used, understood
 from draftwood.models.shapes import other_shape
 from draftwood_torch.loading.quiet import quiet_transformers
-from draftwood_torch.loading.skeleton import skeleton
+from draftwood_torch.loading.skeleton import auto_class, skeleton
 from draftwood_torch.models.reading import why_other_shape
 
 
@@ -25,7 +25,7 @@ def read_folder(
         more["quantization_config"] = Mxfp4Config(dequantize=True)
     with quiet_transformers(), understood(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        answer: Any = AutoModelForCausalLM.from_pretrained(
+        answer: Any = auto_class(AutoConfig.from_pretrained(folder)).from_pretrained(
             folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True, **more
         )
     model, report = answer

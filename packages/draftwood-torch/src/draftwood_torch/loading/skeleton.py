@@ -10,12 +10,23 @@ def skeleton(config: Any, dtype: torch.dtype = torch.float32) -> Any:
 
     Tables of rotary frequencies are computed.
     """
-    from transformers import AutoModelForCausalLM
-
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model: Any = auto_class(config).from_config(config, dtype=dtype)
     _make_rotary(model)
     return model.eval()
+
+
+def auto_class(config: Any) -> Any:
+    """Class of Transformers that makes and reads models of a configuration.
+
+    It is the one of causal language models, or of models with images, whose text part is one, where
+    Transformers lists them there alone.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    has_images = type(config) in AutoModelForImageTextToText._model_mapping
+    is_listed = type(config) in AutoModelForCausalLM._model_mapping
+    return AutoModelForImageTextToText if has_images and not is_listed else AutoModelForCausalLM
 
 
 def _make_rotary(model: Any) -> None:

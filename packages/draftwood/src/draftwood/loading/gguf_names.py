@@ -46,6 +46,15 @@ OTHERS: dict[str, dict[str, str]] = {
     "gemma2": NORMS_AROUND,
     "gemma3": NORMS_AROUND,
     "olmo2": NORMS_BEHIND,
+    "exaone4": NORMS_BEHIND,
+    "glm4": {
+        **{
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+        "ffn_up": "mlp.gate_up_proj",
+    },
+    "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
     "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     "gpt-oss": {
         "ffn_gate_inp": "mlp.router",

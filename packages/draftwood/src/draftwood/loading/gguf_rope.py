@@ -11,6 +11,8 @@ from draftwood.loading.gguf_metadata import FREQS, LONG, SHORT, Metadata, Unknow
 
 DEFAULT_BASE = 10000.0
 HIGHEST_BASE = 1e15
+MULTIPLIED = ("mistral3",)
+"""Architectures of which llama.cpp reads a multiplier of YaRN's magnitude."""
 
 
 def rope_parameters(metadata: Metadata, context: int, rotated: int) -> dict[str, Any]:
@@ -102,12 +104,13 @@ def _yarn(metadata: Metadata, factor: float, before: int, attention: float) -> d
     """
     outside = metadata.take("rope.scaling.yarn_ext_factor", 1.0)
     multiple = metadata.take("rope.scaling.yarn_log_multiplier", 0.0)
-    if outside != 1.0 or multiple != 0.0:
+    if outside != 1.0 or (multiple != 0.0 and metadata.architecture not in MULTIPLIED):
         raise UnknownArchitectureError(
             f"its YaRN has yarn_ext_factor {outside} and yarn_log_multiplier {multiple}; readable"
             " are 1 and 0"
         )
-    usual = 0.1 * log(factor) + 1.0 if factor > 1.0 else 1.0
+    growth = log(factor) if factor > 1.0 else 0.0
+    usual = (0.1 * growth + 1.0) / (0.1 * float(multiple) * growth + 1.0)
     whole = metadata.take("rope.scaling.yarn_attn_factor")
     if whole is not None and attention != 1.0:
         raise UnknownArchitectureError(

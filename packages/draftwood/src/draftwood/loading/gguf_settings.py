@@ -245,6 +245,40 @@ def _gpt_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return found | _local_experts(metadata, common) | _pattern(metadata, common, every=2)
 
 
+def _ministral3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    rope, growth = common["rope_parameters"], float(metadata.take("attention.temperature_scale", 0))
+    if growth and rope["rope_type"] != "yarn":
+        raise UnknownArchitectureError("its queries grow behind a length that no scaling tells")
+    return {"rope_parameters": rope | {"llama_4_scaling_beta": growth}}
+
+
+def _seed_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return _attention_bias(metadata, common) | {
+        "attention_out_bias": "blk.0.attn_output.bias" in metadata.shapes
+    }
+
+
+def _ernie(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return {"use_bias": "blk.0.attn_q.bias" in metadata.shapes}
+
+
+def _command_r(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return {"logit_scale": metadata.need("logit_scale")}
+
+
+def _glm4(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return {"attention_bias": "blk.0.attn_q.bias" in metadata.shapes}
+
+
+def _exaone4(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """Files without a window have none; in others, layers without one go without positions."""
+    window = metadata.take("attention.sliding_window") or None
+    if window is None:
+        layers = ["full_attention"] * common["num_hidden_layers"]
+        return {"sliding_window": None, "layer_types": layers}
+    return {"sliding_window": window} | _pattern(metadata, common, every=4)
+
+
 def _phi3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     rope = common["rope_parameters"]
     before = rope.get("original_max_position_embeddings", common["max_position_embeddings"])
@@ -311,6 +345,12 @@ GRANITE_SCALES = {
 USUAL = (RMS, "rms_norm_eps")
 ARCHITECTURES = {
     "llama": Architecture("llama", USUAL, more=_llama, of_experts="mixtral"),
+    "mistral3": Architecture("ministral3", USUAL, more=_ministral3, layout="llama"),
+    "seed_oss": Architecture("seed_oss", USUAL, more=_seed_oss),
+    "ernie4_5": Architecture("ernie4_5", USUAL, more=_ernie),
+    "exaone4": Architecture("exaone4", USUAL, more=_exaone4),
+    "glm4": Architecture("glm4", USUAL, partial_rotary=True, more=_glm4),
+    "internlm2": Architecture("llama", USUAL, more=_attention_bias, layout="llama"),
     "qwen2": Architecture("qwen2", USUAL),
     "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
     "qwen3": Architecture("qwen3", USUAL),
@@ -327,6 +367,7 @@ ARCHITECTURES = {
     "smollm3": Architecture("smollm3", USUAL, more=_smollm3, layout="llama"),
     "olmo2": Architecture("olmo2", USUAL),
     "granite": Architecture("granite", USUAL, more=_granite, layout="llama"),
+    "command-r": Architecture("cohere", (LAYER_NORM, "layer_norm_eps"), more=_command_r),
     "cohere2": Architecture("cohere2", (LAYER_NORM, "layer_norm_eps"), more=_cohere2),
     "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_starcoder2),
     "nemotron": Architecture(

@@ -18,6 +18,10 @@ from draftwood.storage.safetensors import map_arrays
 from draftwood.storage.weights import WHOLE
 
 INDEX = f"{WHOLE}.index.json"
+OF_TEXT_PART = [
+    (r"^language_model\.lm_head\.", "lm_head."),
+    (r"^(model\.)?language_model\.(model\.)?", "model.language_model."),
+]
 RENAMED: dict[str, list[tuple[str, str]]] = {
     "MixtralForCausalLM": [
         (r"\.block_sparse_moe\.", ".mlp."),
@@ -25,10 +29,8 @@ RENAMED: dict[str, list[tuple[str, str]]] = {
         (r"(\.experts\.\d+)\.w3\.", r"\1.up_proj."),
         (r"(\.experts\.\d+)\.w2\.", r"\1.down_proj."),
     ],
-    "Gemma3ForConditionalGeneration": [
-        (r"^language_model\.lm_head\.", "lm_head."),
-        (r"^(model\.)?language_model\.(model\.)?", "model.language_model."),
-    ],
+    "Gemma3ForConditionalGeneration": OF_TEXT_PART,
+    "Mistral3ForConditionalGeneration": OF_TEXT_PART,
 }
 """Names of tensors in files and in Transformers, by architecture."""
 FLOAT: FloatType = "float32"

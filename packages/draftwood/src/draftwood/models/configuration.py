@@ -19,6 +19,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 RENAMED = {"attention": FULL}
 SCALED = ("llama3", "yarn", "longrope")
 """Scalings that go by the length of the first training texts."""
+PARTIAL = ("Phi3ForCausalLM", "StableLmForCausalLM", "Glm4ForCausalLM")
+"""Classes that can rotate a part of each head."""
 REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
 """Keys that change a model in ways that are not known here, unless they say nothing."""
 SAME = ("num_experts", "num_local_experts")
@@ -347,7 +349,7 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
         return reason
     partial = parameters.get("partial_rotary_factor", 1.0)
     is_phi3 = config.architecture == "Phi3ForCausalLM"
-    is_part = 0 < partial < 1 and (is_phi3 or config.architecture == "StableLmForCausalLM")
+    is_part = 0 < partial < 1 and config.architecture in PARTIAL
     if partial != 1.0 and not is_part:
         return f"its partial_rotary_factor is {partial}"
     if is_phi3 and kind not in ("default", "longrope"):

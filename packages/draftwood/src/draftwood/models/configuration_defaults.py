@@ -95,6 +95,12 @@ _GPT_OSS_ROTARY = {
     **{"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0},
     **{"truncate": False, "original_max_position_embeddings": 4096},
 }
+_MINISTRAL3_ROTARY = {
+    **{"rope_type": "yarn", "rope_theta": 1_000_000.0, "factor": 16.0, "mscale": 1.0},
+    **{"original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0},
+    **{"mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "type": "yarn"},
+    **{"max_position_embeddings": 262144},
+}
 
 CLASSES: dict[str, ConfigurationClass] = {
     "llama": ConfigurationClass(
@@ -111,6 +117,67 @@ CLASSES: dict[str, ConfigurationClass] = {
             layer_types=None,  # with them Transformers takes its class Ministral
         ),
         makes_windows=True,
+    ),
+    "ministral3": ConfigurationClass(
+        "Ministral3ForCausalLM",
+        _values(
+            (131072, 4096, 14336, 34, 32, 262144),
+            num_key_value_heads=8,
+            head_dim=128,
+            rms_norm_eps=1e-5,
+            sliding_window=None,
+        )
+        | {"rope_parameters": _MINISTRAL3_ROTARY},
+        theta=1_000_000.0,
+        makes_windows=True,
+    ),
+    "mistral3": ConfigurationClass("Mistral3ForConditionalGeneration", part="ministral3"),
+    "seed_oss": ConfigurationClass(
+        "SeedOssForCausalLM",
+        _values(
+            (155136, 4096, 27648, 64, 80, 524288),
+            num_key_value_heads=8,
+            head_dim=128,
+            attention_bias=True,
+            attention_out_bias=False,
+            mlp_bias=False,
+        ),
+    ),
+    "ernie4_5": ConfigurationClass(
+        "Ernie4_5ForCausalLM",
+        _values(
+            (103424, 1024, 3072, 18, 16, 131072),
+            num_key_value_heads=2,
+            head_dim=128,
+            rms_norm_eps=1e-5,
+            use_bias=False,
+            tie_word_embeddings=True,
+        ),
+        theta=500_000.0,
+    ),
+    "exaone4": ConfigurationClass(
+        "Exaone4ForCausalLM",
+        _values(
+            (102400, 4096, 16384, 32, 32, 2048),
+            num_key_value_heads=32,
+            rms_norm_eps=1e-5,
+            sliding_window=4096,
+            sliding_window_pattern=4,
+            layer_types=None,
+        ),
+        layer_types=_every(4),
+        makes_windows=True,
+    ),
+    "glm4": ConfigurationClass(
+        "Glm4ForCausalLM",
+        _values(
+            (151552, 4096, 13696, 40, 32, 131072),
+            num_key_value_heads=2,
+            head_dim=128,
+            rms_norm_eps=1.5625e-07,
+            attention_bias=True,
+        ),
+        partial=0.5,
     ),
     "qwen2": ConfigurationClass(
         "Qwen2ForCausalLM",

@@ -27,6 +27,9 @@ class Scales:
         gate_slope: of gates within the sigmoid of their activation.
         gate_limit: most that gates may be, and what they gate in size; None for no bound.
         gated_shift: what is added to what is gated.
+        query_growth: of queries behind the first texts of training, by the logarithm of the
+            position in them; 0 for none (Ministral 3).
+        growth_every: positions of these first texts.
     """
 
     embedding: float = 1.0
@@ -39,6 +42,8 @@ class Scales:
     gate_slope: float = 1.0
     gate_limit: float | None = None
     gated_shift: float = 0.0
+    query_growth: float = 0.0
+    growth_every: int = 1
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,14 @@ def _gpt_oss(config: Any) -> Scales:
     )
 
 
+def _ministral3(config: Any) -> Scales:
+    rope = config.rope_parameters
+    return Scales(
+        query_growth=rope.get("llama_4_scaling_beta") or 0.0,
+        growth_every=rope.get("original_max_position_embeddings", config.max_position_embeddings),
+    )
+
+
 def _routing(config: Any) -> Routing:
     return Routing(config.num_experts_per_tok, config.norm_topk_prob)
 
@@ -172,6 +185,7 @@ _AROUND = LayerNorms(
     "post_attention_layernorm",
     "post_feedforward_layernorm",
 )
+_MINISTRAL3 = Family("Ministral 3", scales=_ministral3)
 _GEMMA3 = Family(
     "Gemma 3",
     _AROUND,
@@ -184,8 +198,16 @@ _GEMMA3 = Family(
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": Family("Llama"),
     "MistralForCausalLM": Family("Mistral"),
+    "Ministral3ForCausalLM": _MINISTRAL3,
+    "Mistral3ForConditionalGeneration": replace(
+        _MINISTRAL3,
+        title="Ministral 3 with images (text alone)",
+        prefix="model.language_model.",
+    ),
     "Qwen2ForCausalLM": Family("Qwen2"),
     "Qwen3ForCausalLM": Family("Qwen3"),
+    "SeedOssForCausalLM": Family("Seed-OSS"),
+    "Ernie4_5ForCausalLM": Family("ERNIE 4.5", is_interleaved=True),
     "StableLmForCausalLM": Family(
         "StableLM",
         is_layer_norm=True,
@@ -221,6 +243,24 @@ FAMILIES: dict[str, Family] = {
     "Olmo2ForCausalLM": Family(
         "OLMo 2",
         LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm"),
+    ),
+    "Exaone4ForCausalLM": Family(
+        "EXAONE 4",
+        LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm"),
+        rotary=lambda config, layer: (
+            ""
+            if config.sliding_window is None or config.layer_types[layer] == "sliding_attention"
+            else None
+        ),
+    ),
+    "Glm4ForCausalLM": Family(
+        "GLM-4",
+        LayerNorms(
+            *("input_layernorm", "post_attention_layernorm"),
+            *("post_self_attn_layernorm", "post_mlp_layernorm"),
+        ),
+        gate_up=("gate_up_proj",),
+        is_interleaved=True,
     ),
     "MixtralForCausalLM": Family(
         "Mixtral", routing=lambda config: Routing(config.num_experts_per_tok, True)

@@ -23,7 +23,10 @@ OF_ALL = frozenset(
         "original_max_position_embeddings",
     }
 )
-_OF_YARN = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
+_OF_YARN = (
+    *("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
+    *("llama_4_scaling_beta", "max_position_embeddings"),  # of Ministral 3, no part of the table
+)
 OF_KIND: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),

@@ -8,9 +8,11 @@ Shape = tuple[int, ...]
 
 BIASED_INPUTS = ("Qwen2ForCausalLM",)
 """Classes whose queries, keys and values always have biases."""
+WITHOUT_OUTPUT_BIAS = ("Glm4ForCausalLM",)
+"""Classes whose output of attention never has one."""
 NORMED_HEADS = (
     *("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
-    *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+    *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Exaone4ForCausalLM"),
 )
 """Classes that norm queries and keys head by head."""
 NORMED_WHOLE = ("Olmo2ForCausalLM", "OlmoeForCausalLM")
@@ -74,9 +76,11 @@ def _attention(config: ModelConfiguration) -> dict[str, Shape]:
     query = heads * config.head_size
     shared = config.get("num_key_value_heads") * config.head_size
     outputs = (query, shared, shared) if len(names) == 3 else (query + 2 * shared,)
-    has_bias = bool(getattr(config, "attention_bias", False))
+    has_bias = bool(getattr(config, "attention_bias", getattr(config, "use_bias", False)))
     inputs_have = name in BIASED_INPUTS or bool(getattr(config, "use_qkv_bias", has_bias))
-    shapes = _linear("self_attn.o_proj", query, hidden, has_bias)
+    outputs_have = bool(getattr(config, "attention_out_bias", has_bias))
+    outputs_have = outputs_have and name not in WITHOUT_OUTPUT_BIAS
+    shapes = _linear("self_attn.o_proj", query, hidden, outputs_have)
     for part, size in zip(names, outputs, strict=True):
         shapes |= _linear(f"self_attn.{part}", hidden, size, inputs_have)
     whole = name in NORMED_WHOLE
@@ -88,7 +92,8 @@ def _attention(config: ModelConfiguration) -> dict[str, Shape]:
 
 def _network(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, inner = config.get("hidden_size"), config.get("intermediate_size")
-    has_bias, names = bool(getattr(config, "mlp_bias", False)), config.family.gate_up
+    names = config.family.gate_up
+    has_bias = bool(getattr(config, "mlp_bias", getattr(config, "use_bias", False)))
     shapes = _linear("mlp.down_proj", inner, hidden, has_bias)
     for part in names:
         shapes |= _linear(f"mlp.{part}", hidden, 2 * inner // len(names), has_bias)

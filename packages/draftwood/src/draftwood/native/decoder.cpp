@@ -631,6 +631,7 @@ private:
         for (int row = rows.first; row < rows.last; row++) {
             float* head = &scratch.mixed[(size_t)row * mixed_width];
             if (decoder.norms_whole_vectors) norm_all_heads(layer, head);
+            const float scale = attention_scale(row);
             for (int i = 0; i < decoder.heads + decoder.num_kv_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
                 if (is_query && row >= whole()) continue;
@@ -641,7 +642,7 @@ private:
                     rotate(head, decoder.rotary_dim, &scratch.cosines[rotation(layer.rotary, row)],
                            &scratch.sines[rotation(layer.rotary, row)]);
                 if (is_query)
-                    for (int j = 0; j < dim; j++) head[j] *= decoder.attention_scale;
+                    for (int j = 0; j < dim; j++) head[j] *= scale;
             }
             const float* queries = &scratch.mixed[(size_t)row * mixed_width];
             for (int i = 0; (in_pairs || in_bytes) && row < whole() && i < decoder.heads; i++)
@@ -650,6 +651,13 @@ private:
             store_heads(keys, index, false, row);
             store_heads(keys + decoder.num_kv_heads * dim, index, true, row);
         }
+    }
+
+    // Of a row's scores.
+    float attention_scale(int row) const {
+        if (decoder.query_growth == 0) return decoder.attention_scale;
+        const float part = std::floor(run.positions[row] / decoder.growth_every);
+        return decoder.attention_scale * (1 + decoder.query_growth * std::log(1 + part));
     }
 
     void encode_query(const float* query, uint32_t* encoded) {

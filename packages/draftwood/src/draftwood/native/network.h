@@ -59,6 +59,8 @@ struct Decoder {
     float epsilon;
     float embedding_scale, attention_scale, residual_scale, logit_scale;
     float score_cap, logit_cap;  // 0 for none
+    // a query at position p is scaled by 1 + growth * ln(1 + floor(p / every)); 0 for never
+    float query_growth, growth_every;
     const float* rotary_scales;  // [rotaries]
     const float* frequencies;    // [rotaries][rotary_dim / 2]
     const void* embedding;       // [vocabulary hidden], or null where it is in codes

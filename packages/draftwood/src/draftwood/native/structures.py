@@ -130,6 +130,8 @@ class CDecoder(Structure):
                 "logit_scale",
                 "score_cap",
                 "logit_cap",
+                "query_growth",
+                "growth_every",
             )
         ),
         ("rotary_scales", c_void_p),

@@ -115,6 +115,8 @@ class NativeWeights:
             logit_scale=scales.logits,
             score_cap=scales.score_cap or 0.0,
             logit_cap=scales.logit_cap or 0.0,
+            query_growth=scales.query_growth,
+            growth_every=scales.growth_every,
             rotary_scales=self._address(
                 np.array([rotary.scale for rotary in rotaries], np.float32)
             ),
