@@ -297,6 +297,12 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "qwen2": ("qwen2", {}, {}),
     "qwen3": ("qwen3", {"head_dim": 16}, {}),
+    "qwen2vl": ("qwen2", {}, {"rope.dimension_sections": [1, 1, 2, 0]}),
+    "qwen3vl": (
+        "qwen3",
+        {"head_dim": 16},
+        {"rope.dimension_sections": [3, 3, 2, 0], "n_deepstack_layers": 2},
+    ),
     "qwen2moe": (
         "qwen2_moe",
         {**EXPERTS, "shared_expert_intermediate_size": 24, "num_hidden_layers": 2},

@@ -179,6 +179,13 @@ def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str
     }
 
 
+def _text_alone(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """A text has one position a token, however many sections of it pictures would have."""
+    metadata.take_each("rope.dimension_sections", 0)
+    metadata.take("n_deepstack_layers")
+    return {}
+
+
 def _experts_used(metadata: Metadata) -> int:
     """Experts of a row; call it before their number is taken."""
     used, count = metadata.need_count("expert_used_count"), metadata.values.get("expert_count")
@@ -352,8 +359,10 @@ ARCHITECTURES = {
     "glm4": Architecture("glm4", USUAL, partial_rotary=True, more=_glm4),
     "internlm2": Architecture("llama", USUAL, more=_attention_bias, layout="llama"),
     "qwen2": Architecture("qwen2", USUAL),
+    "qwen2vl": Architecture("qwen2", USUAL, more=_text_alone),
     "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
     "qwen3": Architecture("qwen3", USUAL),
+    "qwen3vl": Architecture("qwen3", USUAL, more=_text_alone),
     "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
     "olmoe": Architecture("olmoe", USUAL, more=_olmoe),
     "gpt-oss": Architecture("gpt_oss", USUAL, more=_gpt_oss),
