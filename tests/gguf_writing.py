@@ -15,7 +15,7 @@ TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), 
 MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 Kind = Callable[[str], gguf.GGMLQuantizationType]
-SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron")
+SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35")
 INTERLEAVED = ("llama", "smollm3", "granite", "mistral3", "internlm2")
 
 
@@ -86,8 +86,8 @@ def shape_of(config: Any) -> dict[str, Any]:
     rope = getattr(config, "rope_parameters", None) or {}
     rope = rope.get("full_attention", rope)
     for kind, names in {
-        "rms_": ("rms_norm_eps",),
-        "": ("layer_norm_eps", "norm_eps", "norm_epsilon"),
+        "rms_": ("norm_eps",) if config.model_type == "lfm2" else ("rms_norm_eps",),
+        "": ("layer_norm_eps", "norm_epsilon", *(("norm_eps",) * (config.model_type != "lfm2"))),
     }.items():
         shape |= {
             f"attention.layer_norm_{kind}epsilon": getattr(config, name)
@@ -118,10 +118,34 @@ def converted(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray
         elif name.endswith(".sinks"):
             found[f"blk.{name.split('.')[2]}.attn_sinks.weight"] = values
         else:
-            told = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            known = name.replace(".dt_bias", ".dt_proj.bias")
+            told = names.get_name(known, try_suffixes=(".weight", ".bias"))
             assert told is not None, name
             found[told] = _laid_out(name, values, architecture, config)
     return found
+
+
+def _delta_rule(name: str, values: np.ndarray, config: Any) -> np.ndarray:
+    """Qwen3.5's: heads of values that share a key lie far apart, and the decay is no logarithm."""
+    keys, size = config.linear_num_key_heads, config.linear_value_head_dim
+    before = 2 * keys * config.linear_key_head_dim
+
+    def apart(rows: np.ndarray, size: int) -> np.ndarray:
+        heads = rows.reshape(keys, -1, size, *rows.shape[1:])
+        return heads.swapaxes(0, 1).reshape(rows.shape)
+
+    if name == "A_log":
+        return -np.exp(apart(values, 1))
+    if name.startswith(("dt_bias", "in_proj_a", "in_proj_b")):
+        return apart(values, 1)
+    if name.startswith("in_proj_z"):
+        return apart(values, size)
+    if name.startswith("out_proj"):
+        return apart(values.T, size).T
+    if name.startswith(("in_proj_qkv", "conv1d")):
+        values = values.squeeze(1) if values.ndim == 3 else values
+        return np.concatenate([values[:before], apart(values[before:], size)])
+    return values
 
 
 def _experts(name: str, values: np.ndarray, architecture: str) -> dict[str, np.ndarray]:
@@ -145,6 +169,10 @@ def _laid_out(name: str, values: np.ndarray, architecture: str, config: Any) -> 
     if architecture in INTERLEAVED and name.split(".")[-2] in ("q_proj", "k_proj"):
         heads = config.num_attention_heads if ".q_proj" in name else config.num_key_value_heads
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if name.endswith("conv.conv.weight"):
+        return values.squeeze(1)
+    if ".linear_attn." in name:
+        return _delta_rule(name.partition(".linear_attn.")[2], values, config)
     if architecture in SHIFTED_NORMS and name.endswith("norm.weight"):
         return values + 1
     if architecture == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):

@@ -257,6 +257,11 @@ BOTH = {
     "full_attention": {**FREQUENCY, "rope_type": "linear", "factor": 8.0},
     "sliding_attention": NEAR,
 }
+DELTA_RULE = {
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 8},
+    **{"linear_value_head_dim": 8, "linear_conv_kernel_dim": 4},
+    "rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.25},
+}
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
     "llama, tied": ("llama", {"tie_word_embeddings": True}, {}),
@@ -302,6 +307,23 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "qwen3",
         {"head_dim": 16},
         {"rope.dimension_sections": [3, 3, 2, 0], "n_deepstack_layers": 2},
+    ),
+    "lfm2": (
+        "lfm2",
+        {
+            **{"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2},
+            **{"block_auto_adjust_ff_dim": False, "conv_L_cache": 3},
+        },
+        {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0, 2]},
+    ),
+    "qwen35": (
+        "qwen3_5_text",
+        DELTA_RULE | {"head_dim": 16, "num_hidden_layers": 4},
+        {
+            **{"ssm.conv_kernel": 4, "ssm.state_size": 8, "ssm.group_count": 2},
+            **{"ssm.time_step_rank": 6, "ssm.inner_size": 48, "full_attention_interval": 4},
+            "rope.dimension_sections": [1, 1, 0, 0],
+        },
     ),
     "qwen2moe": (
         "qwen2_moe",
@@ -413,6 +435,19 @@ def test_every_architecture_is_the_model_that_was_written(tmp_path: Path, kind: 
     assert_same_model(path, model)
     if type(model).__name__ in FAMILIES:
         assert_same_in_cpp(path, model)
+
+
+def test_layers_that_foretell_tokens_are_left_out(tmp_path: Path) -> None:
+    model_type, more, settings = ARCHITECTURES["qwen35"]
+    model = build(model_type, **more)
+    settings = {**settings, "block_count": 5, "nextn_predict_layers": 1}
+    settings |= {"attention.recurrent_layers": [True, True, True, False, False]}
+    further = {
+        f"blk.4.{name}.weight": np.ones((32, 32), np.float32)
+        for name in ("attn_q", "attn_norm", "nextn.eh_proj", "nextn.enorm")
+    }
+    (path,) = write_gguf(tmp_path / "tiny.gguf", model, "qwen35", settings, further)
+    assert_same_model(path, model)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "granite", "llama, experts", "gpt-oss"])

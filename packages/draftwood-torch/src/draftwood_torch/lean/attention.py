@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from draftwood.models.decoder import Decoder
-from draftwood.models.families import Scales
 from draftwood_torch.lean.layer import TreeAttention
 from draftwood_torch.models.pool import CachePool
 from draftwood_torch.models.tensor_input import TensorInput
@@ -29,7 +28,7 @@ class PackedAttention:
     ) -> None:
         self.counts = [part.place.count for part in parts]
         self.group = decoder.sizes.heads // decoder.sizes.num_kv_heads
-        self.growth = query_growth(decoder.scales, [part.positions for part in parts])
+        self.growth = query_growth(decoder, [part.positions for part in parts])
         bounded = has_own_scores(decoder)
         self.each = [
             ScoredTreeAttention(decoder, pool, part, windows)
@@ -52,9 +51,10 @@ class PackedAttention:
 
 
 def query_growth(
-    scales: Scales, positions: Sequence[Int[Tensor, " rows"]]
+    decoder: Decoder, positions: Sequence[Int[Tensor, " rows"]]
 ) -> Float[Tensor, " rows"] | None:
     """Factors of queries behind the first texts of training; None for models without."""
+    scales = decoder.scales
     if not scales.query_growth:
         return None
     periods = torch.floor(torch.cat([*positions]) / scales.growth_every)

@@ -105,9 +105,7 @@ def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
             " cannot"
         )
     found |= {
-        "num_key_value_heads": (
-            metadata.need_count("attention.head_count_kv") if _has_groups(metadata) else heads
-        ),
+        "num_key_value_heads": _shared_heads(metadata) if _has_groups(metadata) else heads,
         "head_dim": key_length,
         "rope_parameters": rope_parameters(metadata, found["max_position_embeddings"], rotated),
     }
@@ -118,6 +116,15 @@ def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
 
 def _has_groups(metadata: Metadata) -> bool:
     return "attention.head_count_kv" in metadata.values
+
+
+def _shared_heads(metadata: Metadata) -> int:
+    """Heads of keys; layers without attention (LFM2) have none."""
+    key = "attention.head_count_kv"
+    told = metadata.values[key]
+    if metadata.architecture == "lfm2" and isinstance(told, list):
+        metadata.values[key] = [each for each in told if each]
+    return metadata.need_count(key)
 
 
 def _gpt2(metadata: Metadata) -> dict[str, Any]:
@@ -179,11 +186,22 @@ def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str
     }
 
 
-def _text_alone(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+def text_alone(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     """A text has one position a token, however many sections of it pictures would have."""
     metadata.take_each("rope.dimension_sections", 0)
     metadata.take("n_deepstack_layers")
     return {}
+
+
+def _hybrid(name: str) -> Callable[[Metadata, dict[str, Any]], dict[str, Any]]:
+    """What is special of a hybrid, whose module is imported when a file of one is read."""
+
+    def more(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+        from draftwood.loading import gguf_hybrids
+
+        return getattr(gguf_hybrids, name)(metadata, common)
+
+    return more
 
 
 def _experts_used(metadata: Metadata) -> int:
@@ -359,10 +377,12 @@ ARCHITECTURES = {
     "glm4": Architecture("glm4", USUAL, partial_rotary=True, more=_glm4),
     "internlm2": Architecture("llama", USUAL, more=_attention_bias, layout="llama"),
     "qwen2": Architecture("qwen2", USUAL),
-    "qwen2vl": Architecture("qwen2", USUAL, more=_text_alone),
+    "qwen2vl": Architecture("qwen2", USUAL, more=text_alone),
     "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
     "qwen3": Architecture("qwen3", USUAL),
-    "qwen3vl": Architecture("qwen3", USUAL, more=_text_alone),
+    "qwen3vl": Architecture("qwen3", USUAL, more=text_alone),
+    "qwen35": Architecture("qwen3_5_text", USUAL, partial_rotary=True, more=_hybrid("qwen35")),
+    "lfm2": Architecture("lfm2", (RMS, "norm_eps"), more=_hybrid("lfm2")),
     "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
     "olmoe": Architecture("olmoe", USUAL, more=_olmoe),
     "gpt-oss": Architecture("gpt_oss", USUAL, more=_gpt_oss),

@@ -122,9 +122,7 @@ CLASSES: dict[str, ConfigurationClass] = {
         "Ministral3ForCausalLM",
         _values(
             (131072, 4096, 14336, 34, 32, 262144),
-            num_key_value_heads=8,
-            head_dim=128,
-            rms_norm_eps=1e-5,
+            **{"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5},
             sliding_window=None,
         )
         | {"rope_parameters": _MINISTRAL3_ROTARY},
@@ -136,22 +134,16 @@ CLASSES: dict[str, ConfigurationClass] = {
         "SeedOssForCausalLM",
         _values(
             (155136, 4096, 27648, 64, 80, 524288),
-            num_key_value_heads=8,
-            head_dim=128,
-            attention_bias=True,
-            attention_out_bias=False,
-            mlp_bias=False,
+            **{"attention_bias": True, "attention_out_bias": False, "mlp_bias": False},
+            **{"num_key_value_heads": 8, "head_dim": 128},
         ),
     ),
     "ernie4_5": ConfigurationClass(
         "Ernie4_5ForCausalLM",
         _values(
             (103424, 1024, 3072, 18, 16, 131072),
-            num_key_value_heads=2,
-            head_dim=128,
-            rms_norm_eps=1e-5,
-            use_bias=False,
-            tie_word_embeddings=True,
+            **{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5},
+            **{"use_bias": False, "tie_word_embeddings": True},
         ),
         theta=500_000.0,
     ),
@@ -172,9 +164,7 @@ CLASSES: dict[str, ConfigurationClass] = {
         "Glm4ForCausalLM",
         _values(
             (151552, 4096, 13696, 40, 32, 131072),
-            num_key_value_heads=2,
-            head_dim=128,
-            rms_norm_eps=1.5625e-07,
+            **{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-07},
             attention_bias=True,
         ),
         partial=0.5,

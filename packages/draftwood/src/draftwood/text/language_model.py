@@ -248,6 +248,7 @@ class LanguageModel(ChatTemplate, TextEmbedder, InProcess):
             tokens = with_closed_thought(self.tokenizer, tokens, constraint)
         shown = {} if wanted.raw else self.shown_tokens
         behind = self.text_before(tokens, wanted.raw)
+        stops = StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens, behind, shown)
         ends = frozenset(ends if wanted.ignore_eos else self.end_tokens | ends)
         request = Options(
             Sampling.of(wanted, ends),
@@ -255,9 +256,7 @@ class LanguageModel(ChatTemplate, TextEmbedder, InProcess):
             ends,
             wanted.seed,
             wanted.exact,
-            stop_rules=[
-                StopStrings(self.tokenizer, wanted.stops, wanted.min_tokens, behind, shown)
-            ],
+            stop_rules=[stops],
             logprobs=wanted.logprobs,
             constraint=constraint,
             prefixes=prefixes,

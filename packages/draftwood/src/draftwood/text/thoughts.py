@@ -18,7 +18,7 @@ TAIL = 16
 
 
 class Tags(NamedTuple):
-    """What stands around a thought.
+    """Tags around a thought.
 
     Attributes:
         opening, closing: before and behind it, up to the answer.
