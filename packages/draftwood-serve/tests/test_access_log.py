@@ -118,22 +118,35 @@ def test_a_client_that_leaves_and_a_failure_are_told(
         wait_for(lambda: bool(lines))
         monkeypatch.setattr(server.service, "_require_place", lambda model: 1 / 0)
         server.client.post("/v1/completions", json={"prompt": "a"})
-        wait_for(lambda: len(lines) > 1)
-    left, failed = objects(lines)
+        wait_for(lambda: len(lines) > 2)
+    left, failed, bug = objects(lines)
     assert (left["ended"], left["level"], left["status"]) == ("cancelled", "info", 200)
     assert left["tokens"] > 0
     assert (failed["status"], failed["level"], failed["error"]) == (500, "error", "internal_error")
+    assert bug["level"] == "error"
+    assert "ZeroDivisionError" in bug["message"]
 
 
-def test_a_stream_that_takes_too_long_is_a_failure(endless: str) -> None:
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_takes_too_long_is_a_failure(
+    endless: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the model's thread, amid a pass, ends it after its line is written."""
     lines: list[str] = []
-    body = {"prompt": "a", "max_tokens": 500_000, "stream": True}
+    body = {"prompt": "a", "max_tokens": 500_000, "stream": stream}
     with logged(endless, lines, as_json=True, method="plain", request_timeout=0.5) as server:
+        running = server.service.models.first.running
+        cancel, late = running.cancel, list[Any]()
+        monkeypatch.setattr(running, "cancel", lambda *asked: late.append(asked))
         answer = server.client.post("/v1/completions", json=body)
         assert '"code":"timeout"' in answer.text
         wait_for(lambda: bool(lines))
+        for asked in late:
+            cancel(*asked)
+        wait_for(server.idle)
+        assert server.ends() == {"failed": 1.0}
     (line,) = objects(lines)
-    assert (line["status"], line["level"]) == (200, "error")
+    assert (line["status"], line["level"]) == (200 if stream else 504, "error")
     assert (line["ended"], line["error"]) == ("failed", "timeout")
 
 

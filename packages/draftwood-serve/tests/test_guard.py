@@ -1,6 +1,7 @@
 """Who may ask at all: host, origin, key, and how long and large a request may be."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -179,6 +180,19 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
     started, _ = run_with(Guard(echo, ServeSettings(), body_seconds=0.05), never)
     assert started["status"] == 408
+
+
+def test_a_body_that_is_not_whole_is_refused_where_the_server_stops() -> None:
+    guard = Guard(echo, ServeSettings())
+
+    async def half() -> Any:
+        asyncio.get_running_loop().call_soon(guard.stop)
+        await asyncio.sleep(60)
+
+    for _ in ("while it is read", "behind the end"):
+        started, told = run_with(guard, half)
+        assert started["status"] == 503
+        assert json.loads(told["body"])["error"]["code"] == "stopping"
 
 
 def test_half_a_body_reaches_nobody() -> None:

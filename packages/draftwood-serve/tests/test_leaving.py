@@ -1,17 +1,20 @@
 """Clients that leave, requests that wait too long, and the server's end."""
 
 import json
+import logging
 import socket
 import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from draftwood_serve.access_log import ServerLog
 from draftwood_serve.metrics import MetricFamilies, Metrics
 from local_server import RunningServer, running, wait_for
 
@@ -25,14 +28,14 @@ def slow(endless: str) -> Iterator[RunningServer]:
         yield found
 
 
-def send(server: RunningServer, **body: Any) -> socket.socket:
-    """A request over a bare connection."""
+def send(server: RunningServer, most: int | None = None, **body: Any) -> socket.socket:
+    """A request over a bare connection, with so many bytes of its body at most."""
     content = json.dumps(body).encode()
     host, port = server.address.removeprefix("http://").split(":")
     found = socket.create_connection((host, int(port)))
     found.sendall(
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n" % len(content) + content
+        b"Content-Length: %d\r\n\r\n" % len(content) + content[:most]
     )
     return found
 
@@ -241,6 +244,57 @@ def test_a_second_signal_tells_all_clients_and_leaves_no_traceback(
 
 
 MESSAGE = {"role": "user", "content": "go"}
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_half_a_body_holds_no_end_up_and_is_told_of_it(
+    endless: str, signals: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines: list[str] = []
+    log = ServerLog(as_json=True, write=lines.append)
+    with running(endless, method="plain", drain_seconds=60.0, log=log) as server:
+        going = send(server, **LONG) if signals > 1 else None
+        wait_for(lambda: going is None or server.running_texts == 1)
+        half = send(server, 9, **LONG)
+        wait_for(lambda: len(server.server.guard._bodies) > 0)
+        since = perf_counter()
+        for _ in range(signals):
+            server.server.handle_exit(15, None)
+        with half:
+            told = b"".join(iter(lambda: half.recv(4096), b""))
+        if going is not None:
+            with going:
+                assert b'"code":"stopping"' in b"".join(iter(lambda: going.recv(4096), b""))
+        head, _, body = told.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503")
+        assert json.loads(body)["error"]["code"] == "stopping"
+        wait_for(lambda: not server.server.server_state.connections, 5)
+        assert perf_counter() - since < 2.0
+    assert capfd.readouterr().err == ""
+    assert all(json.loads(line) for line in lines)
+    (line,) = (
+        each
+        for each in map(json.loads, lines)
+        if each.get("error") == "stopping" and "tokens" not in each
+    )
+    assert (line["status"], line["error"]) == (503, "stopping")
+
+
+def test_what_uvicorn_tells_is_a_line_of_the_log(
+    tiny: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines: list[str] = []
+    with running(tiny, log=ServerLog(as_json=True, write=lines.append)):
+        try:
+            raise RuntimeError("a planted fault")
+        except RuntimeError:
+            logging.getLogger("uvicorn.error").exception("it failed")
+    told = json.loads(lines[0])
+    assert told["level"] == "error"
+    assert told["message"].startswith("it failed\nTraceback")
+    logging.getLogger("uvicorn.error").error("another server's")
+    assert len(lines) == 1
+    assert "planted" not in capfd.readouterr().err
 
 
 def test_a_server_that_stops_lets_short_requests_end(tiny: str) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +20,8 @@ from draftwood_serve.ollama import of_chat, of_generate
 from draftwood_serve.schemas.ollama import OllamaChatBody, OllamaGenerateBody, OllamaOptions
 from draftwood_serve.texts import TextUpdate
 from draftwood_serve.thoughts import AnswerReader
-from local_server import NAME, RunningServer, running, save_tiny
+from local_server import NAME, RunningServer, running, save_tiny, wait_for
+from test_leaving import send
 
 MESSAGES = [{"role": "user", "content": "why is the sky blue"}]
 GREEDY = {"temperature": 0, "num_predict": 30}
@@ -157,15 +160,14 @@ class Written:
         thought: tags of a thought that it may begin with.
     """
 
-    thought: tuple[str, str, bool] | None = None
+    thought: tuple[str, str, bool, str] | None = None
 
     def __init__(self, *pieces: str) -> None:
         text = "".join(pieces)
         self.model, self.wholes = NAME, [WholeText(text, tokens=9, finish_reason="stop")]
         self.left = [[TextUpdate(0, piece, (), 1)] for piece in pieces]
-        self.job: Any = SimpleNamespace(
-            **dict.fromkeys(("arrived", "started", "first_token", "ended"), 1.0), prompt_tokens=3
-        )
+        times = ("arrived", "load_seconds", "started", "first_token", "ended")
+        self.job: Any = SimpleNamespace(**dict.fromkeys(times, 1.0), prompt_tokens=3)
 
     @property
     def ended(self) -> bool:
@@ -184,7 +186,7 @@ class Written:
 @pytest.mark.parametrize("say", [as_message, as_response])
 def test_thoughts_are_told_apart(say: Say) -> None:
     answer: Any = Written("I th", "ink.</thi", "nk>\n\nYes", "!")
-    answer.thought = ("<think>", "</think>", True)
+    answer.thought = ("<think>", "</think>", True, "")
     (field,) = say("", "", [])
     text = "content" if field == "message" else "response"
 
@@ -252,6 +254,29 @@ def test_a_model_is_loaded_by_an_empty_request(server: RunningServer) -> None:
         found = server.post(path, model=NAME)
         assert (found["done"], found["done_reason"]) == (True, "load")
         assert field in found
+
+
+def test_loading_takes_what_the_model_took_and_no_time_in_the_queue(
+    tmp_path: Path, endless: str
+) -> None:
+    body = {"prompt": "a", "stream": False, "options": {"num_predict": 2}}
+    small = save_tiny(tmp_path / "small")
+    how: Any = {"method": "plain", "max_batch": 1, "others": [small]}
+    with running(endless, **how) as server, ThreadPoolExecutor(1) as pool:
+        first, again = (server.post("/api/generate", model="small", **body) for _ in range(2))
+        assert first["load_duration"] > 0.05e9
+        assert first["total_duration"] > first["load_duration"]
+        assert again["load_duration"] < 0.05e9
+        embedded = server.post("/api/embed", model="small", input="a")
+        assert embedded["load_duration"] < 0.05e9
+        with send(server, prompt="go", max_tokens=500_000):
+            wait_for(lambda: server.running_texts == 1)
+            waiting = pool.submit(server.post, "/api/generate", model=NAME, **body)
+            wait_for(lambda: len(server.service.open) == 2)
+            time.sleep(0.3)
+        told = waiting.result(20)
+        assert told["total_duration"] > 0.3e9
+        assert told["load_duration"] < 0.05e9
 
 
 def test_lists_and_descriptions(server: RunningServer, lm: LanguageModel) -> None:

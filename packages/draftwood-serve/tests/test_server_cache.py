@@ -64,6 +64,35 @@ def test_a_prompt_that_can_never_fit_is_refused(tmp_path: Path) -> None:
         assert "--cache-memory" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("context", [256, 100_000])
+@pytest.mark.parametrize("blocks", [8, 9])
+def test_a_prompt_needs_no_more_room_than_its_answer_may_take(
+    tmp_path: Path, context: int, blocks: int
+) -> None:
+    model = save_tiny(tmp_path / "model", context=context)
+    with running(model, cache_memory=2**20) as server:
+        assert server.target.prefixes is not None
+        pool = server.target.prefixes.pool
+        pool.limit = blocks * pool.block_bytes
+        held = blocks * pool.places_per_block
+        most = min(context, held)
+        assert server.target.context_length == most
+        for tokens in (5, 1):
+            body = {"prompt": "a" * (most - tokens), "max_tokens": tokens, "temperature": 0}
+            answer = server.post("/v1/completions", **body)
+            assert answer["usage"]["completion_tokens"] == tokens
+        whole = server.post("/v1/completions", prompt="a" * 150)
+        assert whole["usage"]["completion_tokens"] == 16
+        longest = server.refused("/v1/completions", 400, prompt="a" * most, max_tokens=1)
+        assert longest["code"] == "context_length_exceeded"
+        is_cache = held < context
+        assert ("--cache-memory" in longest["message"]) == is_cache
+        assert f"{most - 1}" in longest["message"]
+        messages = [{"role": "user", "content": "a" * (most - 20)}]  # a beginning of an answer
+        left = server.client.post("/v1/chat/completions", json={"messages": messages})
+        assert left.status_code == (400 if is_cache else 200)
+
+
 def test_a_text_ends_where_the_cache_does(tmp_path: Path) -> None:
     large = save_tiny(tmp_path / "large", context=100_000)
     with running(large, cache_memory=2**20) as server:
@@ -90,6 +119,18 @@ def test_texts_of_a_prompt_that_do_not_fit_together_give_way(tmp_path: Path) -> 
         assert [each["finish_reason"] for each in answer["choices"]] == ["length"] * 4
         assert answer["choices"][0]["text"] == alone
         assert answer["usage"]["completion_tokens"] == 4 * (most // 2)
+
+
+def test_texts_that_take_a_block_each_fill_the_cache_beside_their_prompt(tmp_path: Path) -> None:
+    large = save_tiny(tmp_path / "large", context=100_000)
+    with running(large, cache_memory=2**20) as server:
+        assert server.target.prefixes is not None
+        pool = server.target.prefixes.pool
+        pool.limit = 9 * pool.block_bytes
+        body = {"prompt": PROMPT + "abcd", "max_tokens": 20, "seed": 1}
+        texts = server.post("/v1/completions", **body, n=8)["choices"]
+        assert len({each["text"] for each in texts}) == 8
+        assert server.text(**body) == texts[0]["text"]
 
 
 def test_what_the_cache_can_never_hold_is_not_embedded(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """The server's log: a line for each request, and notes. No text of a prompt or answer is in it."""
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from time import perf_counter
@@ -83,6 +85,29 @@ class ServerLog:
 
     def _paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+
+
+class _Notes(logging.Handler):
+    """Writes what another part of the process logs, tracebacks too, as notes of a server's log."""
+
+    def __init__(self, log: ServerLog) -> None:
+        super().__init__(logging.WARNING)
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        self.log.note(self.format(record), level)
+
+
+@contextmanager
+def noting(logger: logging.Logger, log: ServerLog) -> Iterator[None]:
+    """Write what a logger tells as lines of the server's log."""
+    handler = _Notes(log)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def level_of(told: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from draftwood_serve.errors import (
     no_retry,
     one_line,
 )
-from draftwood_serve.jobs import blaming_the_request, require_context
+from draftwood_serve.jobs import SharedCache, blaming_the_request, require_room
 from draftwood_serve.ollama import load_or_leave, named
 from draftwood_serve.schemas.embeddings import (
     EmbeddingBody,
@@ -41,7 +41,7 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         request.state.model = name = model.name if body.model is None else body.model
         given: Any = body.input
         texts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
-        task = await embedder.embed(model, request, texts, body.dimensions, body.pooling)
+        task, _ = await embedder.embed(model, request, texts, body.dimensions, body.pooling)
         data = [
             {"object": "embedding", "index": place, "embedding": each}
             for place, each in enumerate(_sent(task, body.dimensions, body.encoding_format))
@@ -55,12 +55,12 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         request.state.model, model = named(service, body.model)
         texts = [body.input] if isinstance(body.input, str) else body.input
         how: Any = {"truncate": body.truncate, "keep_alive": body.keep_alive}
-        task = await embedder.embed(model, request, texts, body.dimensions, **how)
+        task, load_seconds = await embedder.embed(model, request, texts, body.dimensions, **how)
         told = {
             "model": body.model,
             "embeddings": task.numbers(body.dimensions),
             "total_duration": round(1e9 * (perf_counter() - since)),
-            "load_duration": 0,
+            "load_duration": round(1e9 * load_seconds),
             "prompt_eval_count": task.tokens,
         }
         return json_response(told)
@@ -72,7 +72,7 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
             await load_or_leave(service, model, body.keep_alive, request)
             return json_response({"embedding": []})
         how: Any = {"truncate": True, "keep_alive": body.keep_alive}
-        task = await embedder.embed(model, request, [body.prompt], None, **how)
+        task, _ = await embedder.embed(model, request, [body.prompt], None, **how)
         return json_response({"embedding": task.numbers()[0]})
 
 
@@ -98,8 +98,11 @@ class Embedder:
         pooling: str = "mean",
         truncate: bool = False,
         keep_alive: float | None = None,
-    ) -> Any:
-        """Embed the texts of a request; the task that did it, closed.
+    ) -> tuple[Any, float]:
+        """Embed the texts of a request.
+
+        Returns:
+            The task that did it, closed, and seconds that the model took to load.
 
         Raises:
             ApiError: for texts that are empty or too long or of strange tokens, more dimensions
@@ -113,15 +116,14 @@ class Embedder:
             if dimensions is not None and dimensions > width:
                 told = f"dimensions is at most {width}, the model's width, not {dimensions}"
                 raise bad_request(told, "dimensions")
-            limit = model.target.context_length
-            make = partial(_task, lm, texts, pooling, limit, truncate)
+            make = partial(_task, lm, model.target, texts, pooling, truncate)
             task = await asyncio.to_thread(blaming_the_request, make, "input")
             held.prompt_tokens = task.tokens
             try:
                 await self._embed(task, held)
             finally:
                 model.running.call(lambda _: task.close())
-            return task
+            return task, held.load_seconds
 
     async def _embed(self, task: Any, held: OpenRequest) -> None:
         """Embed all texts; of those that take several passes only one holds a cache at a time."""
@@ -146,19 +148,18 @@ class Embedder:
 
 
 def _task(
-    lm: LanguageModel, texts: Sequence[Any], pooling: str, limit: int | None, truncate: bool
+    lm: LanguageModel, cache: SharedCache, texts: Sequence[Any], pooling: str, truncate: bool
 ) -> Any:
     """Begin to embed texts, each of which the cache can hold alone.
 
     Args:
-        limit: most tokens of a text; None for no limit.
         truncate: cut longer ones, which are refused otherwise.
     """
     several = [lm.encode(each, raw=True) if isinstance(each, str) else each for each in texts]
     if truncate:
-        several = [each[:limit] for each in several]
+        several = [each[: cache.context_length] for each in several]
     for each in several:
-        require_context(len(each), limit, "input", answer=0)
+        require_room(len(each), cache, "input", answer=0)
     return lm.embedding_task(several, pooling)
 
 

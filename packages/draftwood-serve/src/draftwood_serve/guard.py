@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from draftwood_serve.errors import OLLAMA, ApiError
+from draftwood_serve.errors import OLLAMA, ApiError, stopping
 from draftwood_serve.page import PAGE_FILES
 from draftwood_serve.panels import panel_files
 from draftwood_serve.settings import (
@@ -41,6 +41,14 @@ class Guard:
         self, app: App, settings: ServeSettings, body_seconds: float = BODY_SECONDS
     ) -> None:
         self.app, self.settings, self.body_seconds = app, settings, body_seconds
+        self._bodies: set[asyncio.Future[bytes]] = set()  # that are being read
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Refuse requests from now on, and those whose bodies are not whole."""
+        self._stopped = True
+        for each in self._bodies:
+            each.cancel()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -123,8 +131,16 @@ class Guard:
         told = headers.get("content-length", "0")
         if told.isdecimal() and len(told) < 16 and int(told) > BODY_BYTES:
             raise _too_large()
+        if self._stopped:
+            raise stopping()
+        body = asyncio.ensure_future(_read(receive))
+        self._bodies.add(body)
         try:
-            return await asyncio.wait_for(_read(receive), self.body_seconds)
+            return await asyncio.wait_for(body, self.body_seconds)
+        except asyncio.CancelledError:
+            if self._stopped:
+                raise stopping() from None
+            raise
         except asyncio.TimeoutError:
             raise ApiError(
                 408,
@@ -132,6 +148,8 @@ class Guard:
                 code="request_timeout",
                 headers={"connection": "close"},
             ) from None
+        finally:
+            self._bodies.discard(body)
 
 
 def is_of_browser(headers: dict[str, str]) -> bool:

@@ -38,6 +38,11 @@ class SharedCache(Protocol):
         ...
 
     @property
+    def own_context(self) -> int | None:
+        """The same, however much the cache holds."""
+        ...
+
+    @property
     def curve(self) -> Callable[[int], float]:
         """Seconds of a pass by its tokens."""
         ...
@@ -47,8 +52,12 @@ class SharedCache(Protocol):
         """False where texts may be other than the model's own by a method or rule."""
         ...
 
-    def require_room(self, tokens: int) -> None:
-        """Raise ValueError for a prompt that can never be held."""
+    def require_room(self, tokens: int, answer: int | None) -> None:
+        """Raise ValueError for a prompt that can never be held.
+
+        Args:
+            answer: most tokens of the answer; None for as many as there is room for.
+        """
         ...
 
     def texts_at_once(self, prompt: int, answer: int) -> int:
@@ -151,6 +160,7 @@ class TextJob:
         alone: whether no other text shared its passes, or ran between them.
         end: how it ended: finished, cancelled or failed; empty before.
         error: code of the error with which its stream ended, if any.
+        load_seconds: that it waited for its model.
         arrived, started, first_token, ended: seconds of ``time.perf_counter``; 0 before.
     """
 
@@ -168,6 +178,7 @@ class TextJob:
     end: str = ""
     error: str | None = None
     mailbox: Mailbox = field(default_factory=Mailbox)
+    load_seconds: float = 0.0
     started: float = 0.0
     first_token: float = 0.0
     ended: float = 0.0
@@ -234,7 +245,8 @@ def make_job(
     for prompt in wanted.prompts:
         asked = wanted.prompt_field
         tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted), asked)
-        _require_room(tokens, cache, asked)
+        most = None if wanted.max_tokens is None else max(1, wanted.max_tokens)
+        require_room(len(tokens), cache, asked, most)
         prompt_tokens += len(tokens)
         begin = seed if wanted.seed is not None else seed + len(choices)  # equal prompts differ
         texts = [
@@ -323,29 +335,25 @@ def _marks(lm: LanguageModel) -> infill.InfillTokens:
     return infill.InfillTokens.need(lm.tokenizer, lm.name)
 
 
-def _require_room(tokens: Sequence[int], cache: SharedCache, field: str) -> None:
-    try:
-        cache.require_room(len(tokens))
-    except ValueError as error:
-        raise bad_request(one_line(error), field, "context_length_exceeded") from error
-    require_context(len(tokens), cache.context_length, field, answer=1)
-
-
-def require_context(tokens: int, limit: int | None, field: str, answer: int) -> None:
-    """Raise 400 for a prompt that leaves too little room.
+def require_room(tokens: int, cache: SharedCache, field: str, answer: int | None) -> None:
+    """Raise 400 for a prompt that leaves too little room in the context, or in the cache.
 
     Args:
-        limit: most tokens of prompt and answer; None for no limit.
         field: of the request's body, which the error names.
-        answer: fewest tokens of the answer.
+        answer: most tokens of the answer; None for as many as there is room for.
     """
-    if limit is not None and tokens + answer > limit:
+    limit, least = cache.own_context, 0 if answer == 0 else 1
+    if limit is not None and tokens + least > limit:
         raise bad_request(
             f"This model's maximum context length is {limit} tokens. However, your prompt has"
-            f" {tokens} tokens; shorten it to at most {limit - answer}.",
+            f" {tokens} tokens; shorten it to at most {limit - least}.",
             field,
             "context_length_exceeded",
         )
+    try:
+        cache.require_room(tokens, answer)
+    except ValueError as error:
+        raise bad_request(one_line(error), field, "context_length_exceeded") from error
 
 
 def _require_tokens(lm: LanguageModel, tokens: Iterable[Any], field: str) -> None:

@@ -89,7 +89,13 @@ class LoadedTarget:
         """Most tokens of prompt and answer: the model's, or fewer by ``--context`` or as the cache
         holds no more; None for no limit.
         """
-        known = (self.plain.model.context_length, self.settings.context, self._held_tokens)
+        known = (self.own_context, self._held_tokens)
+        return min((each for each in known if each is not None), default=None)
+
+    @property
+    def own_context(self) -> int | None:
+        """The same, however much the cache holds."""
+        known = (self.plain.model.context_length, self.settings.context)
         return min((each for each in known if each is not None), default=None)
 
     @property
@@ -201,15 +207,24 @@ class LoadedTarget:
             return self.settings.max_batch
         shared = prompt // model.pool.places_per_block
         own = model.pool.blocks_for(prompt + answer) - shared
-        return max(1, (model.pool.blocks_for(held) - shared) // own)
+        free = model.pool.blocks_for(held) - shared
+        if own == 1:
+            free -= 1  # the prompt's end stays as it is, for later ones
+        return max(1, free // own)
 
-    def require_room(self, tokens: int) -> None:
-        """Raise ValueError for a prompt that the cache can never hold."""
-        held = self._held_tokens
-        if held is not None and tokens + LEAST_TOKENS > held:
+    def require_room(self, tokens: int, answer: int | None) -> None:
+        """Raise ValueError for a prompt that the cache can never hold with some of its answer.
+
+        Args:
+            answer: most tokens of the answer; None for as many as there is room for.
+        """
+        held, context = self._held_tokens, self.own_context
+        left = None if context is None else context - tokens
+        least = min(each for each in (LEAST_TOKENS, answer, left) if each is not None)
+        if held is not None and tokens + least > held:
             raise ValueError(
-                f"the prompt has {tokens} tokens and the server's cache holds"
-                f" {held - LEAST_TOKENS}; shorten it, or start the server with more --cache-memory"
+                f"the prompt has {tokens} tokens and the server's cache holds {held - least} beside"
+                " its answer; shorten it, or start the server with more --cache-memory"
             )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
 import threading
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 import uvicorn
 
 from draftwood.native import threads
-from draftwood_serve.access_log import Logged, ServerLog, Telling
+from draftwood_serve.access_log import Logged, ServerLog, Telling, noting
 from draftwood_serve.app import make_app
 from draftwood_serve.arenas import share_free_memory
 from draftwood_serve.guard import App, Guard
@@ -81,7 +82,8 @@ class DrainingServer(uvicorn.Server):
 
     Args:
         service: stopped first.
-        say: takes a line for the user.
+        guard: stopped once the service has ended what it wrote.
+        log: takes lines for the user, and what uvicorn tells.
         drain_seconds: that requests under way have left.
     """
 
@@ -89,15 +91,22 @@ class DrainingServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         service: Drained,
-        say: Callable[[str], None],
+        guard: Guard,
+        log: ServerLog,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         super().__init__(config)
-        self.service, self.say, self.drain_seconds = service, say, drain_seconds
+        self.service, self.guard, self.log = service, guard, log
+        self.drain_seconds = drain_seconds
         self.interrupted = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Future[None] | None = None
         self._signals = 0
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until it is stopped."""
+        with noting(logging.getLogger("uvicorn"), self.log):
+            await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen at the sockets; raises OSError where another server does so by now."""
@@ -128,7 +137,7 @@ class DrainingServer(uvicorn.Server):
             self._draining.cancel()
             seconds = 0.0
         elif count := len(self.service.open):
-            self.say(
+            self.log.note(
                 f"stopping: {count} request{'s' * (count > 1)} under way may go on for"
                 f" {seconds:.0f} s; once more ends them now"
             )
@@ -136,6 +145,7 @@ class DrainingServer(uvicorn.Server):
 
     async def _drain(self, seconds: float) -> None:
         await self.service.stop(seconds)
+        self.guard.stop()
         self.should_exit = True
 
 
@@ -154,7 +164,8 @@ def server_of(
     drain_seconds: float = DRAIN_SECONDS,
 ) -> DrainingServer:
     """Make the server of an application, guarded and logged; the service stops with it."""
-    logged: Any = Logged(Guard(app, settings), log)
+    guard = Guard(app, settings)
+    logged: Any = Logged(guard, log)
     config = uvicorn.Config(
         logged,
         http=LimitedHttp,
@@ -168,7 +179,7 @@ def server_of(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
-    return DrainingServer(config, service, log.note, drain_seconds)
+    return DrainingServer(config, service, guard, log, drain_seconds)
 
 
 def serve(

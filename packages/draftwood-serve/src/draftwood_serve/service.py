@@ -78,7 +78,7 @@ class TextService:
             loop, most = asyncio.get_running_loop(), self.settings.max_batch
             make = partial(make_job, lm, wanted, most, loop, model.target, owner)
             job = await loop.run_in_executor(self._preparing, make)
-            job.arrived = request.arrived
+            job.arrived, job.load_seconds = request.arrived, request.load_seconds
             request.begin(job)
         except BaseException as error:
             request.end(error)
@@ -161,11 +161,12 @@ class OpenRequest:
         holds: whether the model must stay in memory for it.
         keep_alive: seconds that the model is to stay behind it; None says nothing.
         job: once it is prepared.
+        load_seconds: that it waited for its model.
         prompt_tokens: of one that asks for no texts.
     """
 
     job: TextJob
-    prompt_tokens = 0
+    load_seconds, prompt_tokens = 0.0, 0
 
     def __init__(
         self,
@@ -212,6 +213,7 @@ class OpenRequest:
             raise
         finally:
             self._loading.cancel()
+        self.load_seconds = perf_counter() - self.arrived
 
     def begin(self, job: TextJob) -> None:
         """Queue the prepared job if the client is still there."""
@@ -258,7 +260,7 @@ class OpenRequest:
             except asyncio.TimeoutError:
                 late = self._late("the answer was not written")
                 self.model.running.cancel(self.job, late)
-                raise late from None
+                self._unheard = [late]
         found: list[TextUpdate] = []
         while self._unheard and not isinstance(self._unheard[0], ApiError | None):
             found += self._unheard.pop(0)  # type: ignore[arg-type]
@@ -271,7 +273,10 @@ class OpenRequest:
 
     def _raise(self, told: Told) -> None:
         self._left = 0
-        raise told if isinstance(told, ApiError) else ClientLeftError
+        if not isinstance(told, ApiError):
+            raise ClientLeftError
+        self.job.error = told.code  # the model's thread may end it later than it is logged
+        raise told
 
     def cut(self) -> None:
         """End it with an error, as the server stops."""

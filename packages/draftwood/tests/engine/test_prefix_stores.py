@@ -7,10 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from draftwood import methods
 from draftwood.costs.curve import Curve
 from draftwood.costs.following import Following
 from draftwood.drafters import Drafter, Nothing, PromptLookup
-from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, Sequence, run_all
+from draftwood.engine import (
+    Limits,
+    Method,
+    Options,
+    ParallelSampling,
+    Scheduler,
+    Sequence,
+    run_all,
+)
 from draftwood.engine.task import Pace, StepBudget
 from draftwood.models.fingerprint import Fingerprint
 from draftwood.models.model import Model
@@ -18,9 +27,10 @@ from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.models.shared import SharedPasses
 from draftwood.native import library
-from draftwood.sampling import PassTime
+from draftwood.sampling import PassTime, Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
+from draftwood.testing.heads import TINY
 from draftwood.verifiers import Match
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
@@ -127,6 +137,66 @@ def test_a_store_is_asked_once_before_each_part_of_a_prompt(
         assert asked == [2 * len(PROMPT) - 1] * parts
         task.commit(inputs[0].runner.forward(inputs), 1.0)
     task.close()
+
+
+OVER_HEADS = {
+    **{name: name for name in ("eagle", "medusa", "hydra", "ctc", "ctc-paper", "ctc-raw", "lm")},
+    **{"eagle-rsd": "eagle", "ctc-rsd": "ctc", "lm-rsd": "lm"},
+    **dict.fromkeys(("speculative", "spectr", "specinfer", "rsd-c", "rsd-s", "block"), "eagle"),
+}
+"""Kinds of heads by the methods that draft with them."""
+DRAWS_BY_STATES = OVER_HEADS.keys() - {"lm-rsd"} - set(OVER_HEADS.values())
+"""Methods whose drawn texts depend on drafts, and these on all of the prompt's states."""
+
+
+def over_a_head(name: str, model: Model, in_pytorch: bool) -> Method:
+    method = methods.build(name, model, head=TINY[OVER_HEADS[name]](model))
+    assert getattr(method.drafter, "native", None) is not None
+    if in_pytorch:
+        object.__setattr__(method.drafter, "native", None)
+    return method
+
+
+def written(
+    model: Model, method: Method, temperature: float, stores: list[Prefixes | None]
+) -> list[tuple[list[list[int]], int]]:
+    """Texts that begin together, by turns, and tokens that the last one did not run; of each store.
+
+    The second goes on where the first one ended, and the third comes with it.
+    """
+    sampler, found = Sampling(temperature), list[tuple[list[list[int]], int]]()
+    for store in stores:
+        options = Options(max_new_tokens=24, seed=3, sampler=sampler, prefixes=store)
+        first = Sequence(model, method.drafter, method.verifier, PROMPT, options)
+        texts = [text(first)]
+        batch = Scheduler[Step](Limits(prompt_rows=40))
+        longer = [*PROMPT, *texts[0], *PROMPT]
+        tasks = [
+            Sequence(model, method.drafter, method.verifier, [*longer, last, 5], options)
+            for last in (1, 2)
+        ]
+        for task in tasks:
+            batch.add(task)
+        texts += [[], []]
+        while batch:
+            for event in batch.step():
+                texts[1 + event.number] += [] if event.progress is None else event.progress.tokens
+        found.append((texts, tasks[1].prefill.reused))
+    return found
+
+
+@pytest.mark.parametrize("in_pytorch", [False, True], ids=["native", "pytorch"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", OVER_HEADS)
+def test_a_head_begins_behind_what_is_known_and_no_text_becomes_another(
+    name: str, temperature: float, in_pytorch: bool
+) -> None:
+    model = NativeModel(tiny_llama(0, context=512), "float32")
+    method = over_a_head(name, model, in_pytorch)
+    (own, _), (shared, reused) = written(model, method, temperature, [None, Prefixes(model)])
+    assert shared == own
+    runs_all = temperature > 0 and name in DRAWS_BY_STATES
+    assert reused == 0 if runs_all else reused > len(PROMPT) + 24
 
 
 class Noted:

@@ -60,7 +60,7 @@ class _DflashSession(DraftSession):
     def __init__(self, config: Dflash, request: DraftRequest) -> None:
         self.drafter, self.rng = config, request.rng
         self.head: DflashHead = config.placed.network
-        self.sampler = request.sampler.for_drafting()
+        self.sampler, self.same_text = request.sampler.for_drafting(), request.same_text
         self.cache = self.head.start()
         self.late: list[Float[Tensor, "places reads dim"]] = []  # the target's states at new places
         self.slots: Float[Tensor, "slots dim"] | None = None  # of the newest block
@@ -69,9 +69,14 @@ class _DflashSession(DraftSession):
     def reads(self) -> Reads:
         return Reads(hidden=tuple(dict.fromkeys(self.head.config.reads)))
 
+    @property
+    def needs_prompt(self) -> bool:
+        return not self.same_text
+
     @torch.no_grad()
     def update(self, verified: VerifiedTree) -> None:
-        assert verified.output is not None  # it says what it reads
+        if verified.output is None:
+            return  # of tokens in the cache: the head's rows begin behind them
         hidden, path = verified.output.hidden, list(verified.path)
         states = [torch.as_tensor(hidden[layer])[path] for layer in self.head.config.reads]
         self.late.append(torch.stack(states, dim=-2))

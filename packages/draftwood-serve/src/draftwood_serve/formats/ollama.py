@@ -110,7 +110,7 @@ def durations_of(job: TextJob, written: int) -> dict[str, int]:
     end = job.ended or job.first_token
     return {
         "total_duration": nanoseconds(job.arrived, end),
-        "load_duration": nanoseconds(job.arrived, job.started),
+        "load_duration": round(1e9 * job.load_seconds),
         "prompt_eval_count": job.prompt_tokens,
         "prompt_eval_duration": nanoseconds(job.started, job.first_token),
         "eval_count": written,

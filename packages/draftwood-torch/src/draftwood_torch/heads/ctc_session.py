@@ -35,6 +35,9 @@ class TorchCtcSession(CtcSession):
     def learn(self, states: list[Any], path: list[int]) -> None:
         self.states.append(torch.stack([as_tensor(each)[path] for each in states], dim=-2))
 
+    def forget(self) -> None:
+        self.states = []
+
     @torch.no_grad()
     def take_in(self, following: list[int]) -> Float[Tensor, "frames dim"]:
         states, frames = torch.cat(self.states), None

@@ -141,8 +141,12 @@ class EagleText(TorchText):
         hidden: Mapping[int, Any],
         path: Sequence[int],
     ) -> None:
-        places, reads = [*path][-NEWEST:], self.head.config.reads
         self.late += tokens
+        if not hidden:
+            self.left_out += len(self.late)
+            self.late, self.states = [], []
+            return
+        places, reads = [*path][-NEWEST:], self.head.config.reads
         states = [as_tensor(hidden[layer])[places] for layer in reads]
         self.states.append(torch.stack(states, dim=-2))
         if (more := len(self.late) - NEWEST) > 0:

@@ -191,15 +191,22 @@ class CtcSession(DraftSession):
     def __init__(self, drafter: CtcDrafter, request: DraftRequest) -> None:
         self.drafter, self.rng = drafter, request.rng
         self.sampler = request.sampler.for_drafting()
-        self.layers = drafter.config.reads
+        self.layers, self.same_text = drafter.config.reads, request.same_text
         self.late: list[int] = []
 
     @property
     def reads(self) -> Reads:
         return Reads(hidden=tuple(dict.fromkeys(self.layers)))
 
+    @property
+    def needs_prompt(self) -> bool:
+        return not self.same_text
+
     def update(self, verified: VerifiedTree) -> None:
-        assert verified.output is not None  # it says what it reads
+        if verified.output is None:  # of tokens in the cache: rows begin behind them
+            self.late = []
+            self.forget()
+            return
         self.late += verified.tokens
         hidden = verified.output.hidden
         self.learn([hidden[each] for each in self.layers], list(verified.path))
@@ -229,6 +236,10 @@ class CtcSession(DraftSession):
         """Keep the target's states of each layer at the newest tokens, which are rows of a pass."""
 
     @abstractmethod
+    def forget(self) -> None:
+        """Drop the states that wait."""
+
+    @abstractmethod
     def take_in(self, following: list[int]) -> object:
         """Append the rows whose next tokens are known.
 
@@ -251,6 +262,9 @@ class _NativeCtcSession(CtcSession):
 
     def learn(self, states: States, path: list[int]) -> None:
         self.passes.append((states, path))
+
+    def forget(self) -> None:
+        self.passes = []
 
     def take_in(self, following: list[int]) -> None:
         for part in self._parts(following):

@@ -47,7 +47,9 @@ class DraftSession(ABC):
     def needs_prompt(self) -> bool:
         """True if ``update`` needs what the target computes of the prompt.
 
-        Where it does not, tokens that are in the cache already come without an output.
+        Where it does not, tokens that are in the cache already come without an output. A head that
+        drafts worse without it may do so where ``DraftRequest.same_text`` says that the text stays
+        the same.
         """
         return bool(self.reads)
 

@@ -37,7 +37,8 @@ class HeadText(Protocol):
         """Take note of tokens that became text; their rows are run when they are needed.
 
         Args:
-            hidden: the target's states [nodes dim], by layer.
+            hidden: the target's states [nodes dim], by layer; none of tokens of a prompt that were
+                in the cache, behind which a head that reads states begins.
             path: where those of the tokens lie in them.
         """
         ...
@@ -83,12 +84,17 @@ class HeadDrafts(DraftSession):
         self.sampler = request.sampler.for_drafting()
         reads = drafter.trained.config.reads
         self._reads = Reads(hidden=tuple(dict.fromkeys(reads)))
+        self._same_text = request.same_text
         self._first: HeadDrafts | None = None  # has the rows of this one's prompt
         self._native: NativeDraft | None = None
 
     @property
     def reads(self) -> Reads:
         return self._reads
+
+    @property
+    def needs_prompt(self) -> bool:
+        return bool(self._reads) and not self._same_text
 
     def follow(self, first: DraftSession) -> None:
         if isinstance(first, HeadDrafts):

@@ -100,9 +100,13 @@ class MedusaSession(DraftSession):
     def reads(self) -> Reads:
         return Reads(hidden=(self.layer,))
 
+    @property
+    def needs_prompt(self) -> bool:
+        return False  # the newest state alone counts
+
     def update(self, verified: VerifiedTree) -> None:
-        assert verified.output is not None  # it says what it reads
-        self.learn(verified.output.hidden[self.layer], verified.path[-1])
+        if verified.output is not None:
+            self.learn(verified.output.hidden[self.layer], verified.path[-1])
 
     def propose(self, root: int, context: Context) -> DraftTree:
         if context.max_draft_len < 1:

@@ -227,13 +227,19 @@ class Prefill(TextHolder):
     def remember(self) -> None:
         """Keep what the session has computed for later prompts.
 
-        A text that the garbage collector ends has given its blocks back already.
+        A text that the garbage collector ends has given its blocks back already. In a cache that is
+        full the last block, unless it is whole, stays the text's own: one that is kept is copied
+        before more is written there.
         """
         if (text := self._text()) is None:
             return
-        options = text.options
-        if options.prefixes is not None and self.session is not None and self.length:
-            options.prefixes.remember(self.session, self.tokens[: self.length], options.salt)
+        options, length = text.options, self.length
+        if self.cache is not None and self.cache.free_blocks == 0:
+            blocks_for = self.cache.blocks_for
+            while blocks_for(length + 1) == blocks_for(length):
+                length -= 1
+        if options.prefixes is not None and self.session is not None and length:
+            options.prefixes.remember(self.session, self.tokens[:length], options.salt)
 
     def preempt(self) -> None:
         """Give the cache back; the text and what drafts it stay as they are.

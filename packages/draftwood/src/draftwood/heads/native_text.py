@@ -47,7 +47,10 @@ class NativeText:
     ) -> None:
         self._late += tokens[self._ahead :]
         self._ahead = 0
-        if self.layers:
+        if self.layers and not hidden:
+            self._left_out += len(self._late)
+            self._late, self._states = [], []
+        elif self.layers:
             self._states.append(([hidden[layer] for layer in self.layers], [*path]))
             self._leave_out(len(self._late) - NEWEST)
         elif len(self._late) > CHUNK:

@@ -92,6 +92,8 @@ class DraftRequest:
         target: the target's own session, for drafters that read the target's cache.
         started: sessions of other models, which are closed with the request.
         prediction: a text that the answer may follow, for drafters that take one.
+        same_text: whether the text is the same whatever is drafted, so that a head may begin in the
+            midst of the prompt.
     """
 
     sampler: Sampler
@@ -99,6 +101,7 @@ class DraftRequest:
     target: ModelSession
     started: list[ModelSession] = field(default_factory=list)
     prediction: PredictedText | None = None
+    same_text: bool = False
 
     @property
     def mask(self) -> MaskedSampler | None:

@@ -61,6 +61,19 @@ def follows_draws(verifier: Verifier) -> bool:
     return vars(type(verifier)).get("follows_draws", False)
 
 
+def writes_same_text(verifier: Verifier, draws: frozenset[Draw], greedy: bool) -> bool:
+    """True if a text is the same whatever is drafted.
+
+    It is where the verifier takes the target's own draws, and at temperature 0 with every verifier
+    that is exact: the likeliest token is the only one.
+
+    Args:
+        draws: that siblings of the trees may have.
+        greedy: whether the temperature is 0.
+    """
+    return follows_draws(verifier) or (greedy and draws <= verifier.exact_for)
+
+
 def library_rule(verifier: Verifier) -> Rule | None:
     """Rule of the library that does what the verifier does; None where it has none.
 

@@ -11,7 +11,7 @@ from draftwood.native.step import StepCaller
 from draftwood.rng import Rng
 from draftwood.rules import executor_of
 from draftwood.sampling import Sampling, is_masked
-from draftwood.verifiers.verifier import library_rule
+from draftwood.verifiers.verifier import library_rule, writes_same_text
 
 if TYPE_CHECKING:
     from draftwood.engine.sequence import Sequence
@@ -31,8 +31,14 @@ def start_executor(text: "Sequence") -> Executor:
         from draftwood.engine.executors.overlapped import Overlapped
 
         return Overlapped(text, overlap)
-    prediction = text.options.predicted
-    request = DraftRequest(sampler, text.rng, text.session, text.sessions, prediction)
+    request = DraftRequest(
+        sampler,
+        text.rng,
+        text.session,
+        text.sessions,
+        text.options.predicted,
+        writes_same_text(text.verifier, text.drafter.draws, sampler.greedy),
+    )
     text.draft = text.drafter.start(request)
     if text.options.watch is not None:
         text.draft = text.options.watch(text.draft, request)
