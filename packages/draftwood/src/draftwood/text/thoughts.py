@@ -38,9 +38,7 @@ OTHERS = (
     ),
     Tags("<|channel>thought\n", "<channel|>"),  # Gemma 4
     Tags("[THINK]", "[/THINK]"),  # Magistral, Ministral 3
-    Tags(  # Command A
-        "<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>", "<|START_RESPONSE|>"
-    ),
+    Tags("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
 )
 """Tags that are no element's, each known by its opening in a chat template."""
 
