@@ -45,6 +45,7 @@ LOADING = GROUND | {"models", "loading"}
 AXES = {"shapes", "verifiers", "sources", "drafters"}
 TEXT = LOADING | {"heads", "costs", "engine", "methods", "grammar", "learning", "text"} | AXES
 MAY_IMPORT: dict[str, set[str]] = {
+    "__main__": {"cli"},
     "version": set(),
     "optional": {"backend"},
     "backend": {"arrays", "models", "loading", "heads", "drafters", "methods", "engine"}

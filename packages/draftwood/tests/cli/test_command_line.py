@@ -183,6 +183,12 @@ def test_a_reader_that_leaves_is_no_error():
     assert said == b""
 
 
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "draftwood", "--version"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said == CliRunner().invoke(main, ["--version"]).stdout
+
+
 def test_the_console_script_starts_main():
     assert main.name == "main"
     assert isinstance(main, click.Group)

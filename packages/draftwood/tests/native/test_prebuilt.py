@@ -1,12 +1,15 @@
 """Without a compiler, the best prebuilt library that the CPU can run is taken."""
 
 import ctypes
+import json
 import math
+import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -14,8 +17,11 @@ import pytest
 import torch
 
 from draftwood.models.native import NativeModel, has_int8
+from draftwood.native import compiler as native_compiler
 from draftwood.native import library, prebuilt
-from draftwood.native.compiler import FLAGS, CompilerError, compiler
+from draftwood.native.compiler import FLAGS, LIBRARY, CompilerError, compiler
+from draftwood.storage import atomic
+from draftwood.storage.atomic import write_manifest
 from draftwood.testing import tiny_llama
 from native.test_dots import ARM_COMPILER, EMULATOR, differing, needs_arm, results_elsewhere
 from wheels import PIP, best_level, built_wheel
@@ -34,6 +40,7 @@ def forget() -> None:
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """No programs to be found, and nothing compiled before."""
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CXXFLAGS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("DRAFTWOOD_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "prebuilt")
@@ -137,6 +144,125 @@ def test_a_prebuilt_library_serves_without_a_compiler(
     assert has_int8(torch.device("cpu")) == with_int8
     assert torch.equal(NativeModel(tiny_llama(0)).start().extend([1, 2, 3, 4]).logits, exact)
     assert not list(folder.parent.glob("home/kernels/*/*"))
+
+
+@pytest.fixture
+def served(no_compiler: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A prebuilt library that this CPU can run: any that ``ctypes`` opens."""
+    level = prebuilt.CPULevel("here", (), frozenset())
+    level.path.write_bytes(b"a library")
+    prebuilt.write_digest(level.path)
+    monkeypatch.setitem(prebuilt.LEVELS, platform.machine(), (level,))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", opened)
+    return level.path
+
+
+def opened(path: str) -> str:
+    """Stands in for opening a library: one that was compiled may not be run."""
+    if path.endswith(LIBRARY):
+        raise OSError(f"{path}: failed to map segment from shared object")
+    return path
+
+
+def warned_by_loading() -> list[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert str(library._load()).endswith("here.so")
+    return [str(each.message) for each in told]
+
+
+def test_no_library_serves_where_none_is_wanted(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert warned_by_loading() == []
+    monkeypatch.setenv("CXX", "none")
+    monkeypatch.setenv("CXXFLAGS", "-mno-avx512f")
+    with pytest.raises(CompilerError, match=r"^CXX=none does without the C\+\+ library; unset it$"):
+        library._load()
+    assert not library.available()
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"CXX": "c--"}, r"\$CXX"),
+        ({"CXXFLAGS": "-mno-avx512f"}, r"\$CXXFLAGS"),
+        ({"CXX": "c--", "CXXFLAGS": "-O1"}, r"\$CXX and \$CXXFLAGS"),
+    ],
+)
+def test_a_prebuilt_library_says_that_flags_have_no_effect_on_it(
+    given: dict[str, str], names: str, served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    (told,) = warned_by_loading()
+    assert re.match(
+        names + r" had no effect, as the prebuilt library here serves .*: (\$CXX n|th)", told
+    )
+
+
+def test_an_archive_is_told_to_be_unpacked(
+    no_compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_compiler, "SOURCES", tmp_path / "draftwood.zip" / "native")
+    assert re.match(
+        r"the C\+\+ sources in .* are no files; install .*unpack", library.why_missing()
+    )
+
+
+def compiled_before(folder: Path) -> Path:
+    """A file in the place of the compiled library, as if it were one."""
+    kept = folder / "home" / "kernels" / library.key()
+    kept.mkdir(parents=True)
+    (kept / LIBRARY).write_bytes(b"a library")
+    write_manifest(kept, "a test", {})
+    return kept / LIBRARY
+
+
+def test_a_disk_from_which_nothing_runs_is_told_with_the_cure(
+    no_compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", opened)
+    compiled_before(tmp_path)
+    told = (
+        r"cannot be loaded \(.*failed to map segment.*\); set DRAFTWOOD_HOME to .*programs may run"
+    )
+    assert re.search(told, library.why_missing())
+
+
+def test_a_library_that_may_not_be_read_is_not_called_damaged(
+    no_compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = compiled_before(tmp_path)
+    monkeypatch.setattr(atomic, "sha256", refuse)
+    assert library.why_missing().startswith(f"{path} may not be read; make it readable, or set D")
+    assert json.loads((path.parent / "draftwood.json").read_text())["files"]
+
+
+def test_old_libraries_go_though_another_process_removes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(number) for number in range(library.MOST_KEPT + 3)]
+    for number, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / LIBRARY).touch()
+        os.utime(tmp_path / name, (number, number))
+    stat = Path.stat
+
+    def gone(path: Path, **options: bool) -> os.stat_result:
+        if path.name == names[1]:
+            raise FileNotFoundError(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", gone)
+    library._forget_old(tmp_path)
+    monkeypatch.undo()
+    left = sorted(int(path.name) for path in tmp_path.iterdir())
+    assert left == [1, *range(3, len(names))]
 
 
 @needs_compiler

@@ -1,22 +1,30 @@
 """Available memory: the least that the machine and every limit leave."""
 
 import ctypes
+import errno
 import gc
 import os
+import subprocess
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from draftwood.loading import gguf_blocks, packed
+from draftwood.loading.kept_matrices import MATRICES
+from draftwood.loading.llama2c import read_llama2c
 from draftwood.storage import memory
 from draftwood.storage.memory import available_memory, give_back_memory, require_memory
+from draftwood.storage.safetensors import map_arrays, write_arrays
 
 MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    5000 kB\n"}
 STAT = "active_file 100\ninactive_file 20\nanon 7\n"
 GROUP = {"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": STAT}
 OLD_STAT = "active_file 1\ntotal_active_file 30\ntotal_inactive_file 3\n"
+SIZE = {"proc/self/status": "VmPeak:\t    9 kB\nVmSize:\t    2 kB\n"}
 OLD = {"memory.limit_in_bytes": "800", "memory.usage_in_bytes": "600", "memory.stat": OLD_STAT}
 
 
@@ -29,6 +37,12 @@ def machine(root: Path, *parts: Mapping[str, str]) -> Path:
 
 def within(folder: str, files: Mapping[str, str]) -> dict[str, str]:
     return {f"sys/fs/cgroup/{folder}{name}": text for name, text in files.items()}
+
+
+def limited(most: str) -> dict[str, str]:
+    return {
+        "proc/self/limits": f"Max data size  1  1  bytes\nMax address space   {most}   9  bytes\n"
+    }
 
 
 def member(line: str) -> dict[str, str]:
@@ -48,6 +62,10 @@ def member(line: str) -> dict[str, str]:
         ([member("0::/"), within("", GROUP | {"memory.current": "9999"})], 0),
         ([member("4:memory:/p"), within("memory/p/", OLD)], 233),
         ([member("4:memory:/gone"), within("memory/", OLD)], 233),
+        ([MACHINE, SIZE, limited("2500")], 452),
+        ([MACHINE, SIZE, limited("1000")], 0),
+        ([MACHINE, SIZE, limited("unlimited")], 5000 * 1024),
+        ([MACHINE, limited("2500")], 5000 * 1024),
     ],
 )
 def test_the_least_that_is_left_counts(
@@ -59,6 +77,46 @@ def test_the_least_that_is_left_counts(
 def test_this_machine_has_some() -> None:
     left = available_memory()
     assert left is None or 10**7 < left < 10**14
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_limit_of_addresses_is_that_of_the_process() -> None:
+    code = """
+import resource
+from draftwood.storage.memory import _text, ROOT, available_memory
+pages = int(_text(ROOT / "proc/self/statm").split()[0])
+most = pages * resource.getpagesize() + 50_000_000
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+print(available_memory())
+"""
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert 20_000_000 < int(told.stdout) <= 50_000_000
+
+
+def as_llama2c(path: Path) -> object:
+    return read_llama2c(path)
+
+
+def as_gguf(path: Path) -> object:
+    return gguf_blocks._mapped(path)
+
+
+def as_packed(path: Path) -> object:
+    return packed._mapped(path.parent)
+
+
+@pytest.mark.parametrize("read", [map_arrays, as_llama2c, as_gguf, as_packed])
+def test_too_little_memory_to_map_a_file_is_no_fault_of_its_disk(
+    read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_arrays(path := tmp_path / MATRICES, {"a": np.zeros(9, np.float32)})
+
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(np, "memmap", refuse)
+    with pytest.raises(MemoryError, match=rf"no memory to map {path}; .*raise the memory limit"):
+        read(path)
 
 
 def test_the_message_has_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

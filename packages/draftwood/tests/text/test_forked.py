@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from draftwood.native import library
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
 # A vocabulary of so many tokens is work for several of PyTorch's threads.
@@ -66,3 +68,46 @@ def test_a_forked_process_writes_the_same_text(way: str, method: str) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+BUSY = """
+import os, threading
+from draftwood.models.native import NativeModel
+from draftwood.testing import tiny_llama
+
+model = NativeModel(tiny_llama(0))
+wanted = model.start().extend([1, 2, 3]).logits.tolist()
+free = NativeModel(tiny_llama(0))
+held, over = threading.Event(), threading.Event()
+
+def write():
+    with model.pool.lock:
+        held.set()
+        over.wait()
+
+busy = threading.Thread(target=write)
+busy.start()
+held.wait()
+child = os.fork()
+if not child:
+    try:
+        model.start()
+    except RuntimeError as error:
+        print(error, flush=True)
+        own = NativeModel(tiny_llama(0))
+        same = [each.start().extend([1, 2, 3]).logits.tolist() == wanted for each in (own, free)]
+        os._exit(0 if all(same) else 7)
+    os._exit(6)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+over.set()
+busy.join()
+os._exit(status or (0 if model.start().extend([1, 2, 3]).logits.tolist() == wanted else 9))
+"""
+
+
+@pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+def test_a_process_forked_during_a_pass_is_told_and_does_not_wait() -> None:
+    done = subprocess.run([sys.executable, "-c", BUSY], timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert "was forked while another thread used the model" in done.stdout
+    assert "load the model once more in this process" in done.stdout

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from draftwood.text.builder import TextBuilder
+from draftwood.text.builder import TAIL, TextBuilder
 
 LINES = [
     "the quick brown fox jumps over the lazy dog, and the dog jumps back.",
@@ -203,6 +203,65 @@ def test_special_tokens_are_counted_and_not_shown() -> None:
     builder = TextBuilder(byte_level())
     assert "".join(streamed(builder, tokens)) == "the tree grew"
     assert builder.tokens == tokens
+
+
+class Counting:
+    """A tokenizer that counts the tokens which it decodes at a time."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer, self.counts, self.reads = tokenizer, list[int](), 0
+
+    def __len__(self) -> int:
+        return len(self.tokenizer)
+
+    def decode(self, tokens: Sequence[int], **options: bool) -> str:
+        self.counts.append(len(tokens))
+        return str(self.tokenizer.decode(list(tokens), **options))
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, object]:
+        self.reads += 1
+        return dict(self.tokenizer.added_tokens_decoder)
+
+
+def waiting(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
+    """Tokens after which text is waited for, however many come."""
+    byte = encoded(tokenizer, "😀")[-1]
+    return {"special": encoded(tokenizer, END), "of no text": [10_000], "bytes": [byte]}
+
+
+@pytest.mark.parametrize("kind", ["special", "of no text"])
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokens_that_bring_no_text_are_not_decoded_again_and_again(name: str, kind: str) -> None:
+    tokenizer = TOKENIZERS[name]()
+    many = waiting(tokenizer)[kind] * 400
+    tree, counting = encoded(tokenizer, "the tree"), Counting(tokenizer)
+    builder = TextBuilder(counting)  # type: ignore[arg-type]
+    tokens = [*tree, *many, *tree, *many]
+    pieces = streamed(builder, tokens)
+    assert "".join(pieces) == builder.text == decoded(tokenizer, tokens)
+    assert max(counting.counts) <= 4 * TAIL + 2
+    assert len(counting.counts) < 7 * len(tokens)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_waits_the_text_is_that_of_all_tokens(seed: int) -> None:
+    tokenizer, chance = byte_level(), random.Random(seed)
+    groups = [*waiting(tokenizer).values(), encoded(tokenizer, TEXTS[2]), encoded(tokenizer, " a ")]
+    pool = [token for group in groups[: chance.randrange(3, 6)] for token in group]
+    tokens = [chance.choice(pool) for _ in range(200)]
+    builder = TextBuilder(tokenizer)
+    assert "".join(streamed(builder, tokens, seed)) == decoded(tokenizer, tokens)
+    assert builder.tokens == tokens
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_blanks_that_show_only_between_words_are_kept(count: int) -> None:
+    tokenizer = sentence_pieces()
+    (blank,) = (each for each in tokenizer.get_vocab().items() if each[0] == "▁")
+    tokens = [*[blank[1]] * count, *encoded(tokenizer, "the tree")]
+    assert "".join(streamed(TextBuilder(tokenizer), tokens)) == decoded(tokenizer, tokens)
+    assert decoded(tokenizer, tokens[count - 1 :]) != decoded(tokenizer, tokens[count:])
 
 
 def test_no_tokens_no_text() -> None:
@@ -399,6 +458,16 @@ def test_special_tokens_are_not_looked_through_without_stop_strings(
     assert read == []
     TextBuilder(tokenizer, ["dog"])
     assert read == [tokenizer]
+
+
+def test_special_tokens_are_read_once_for_all_texts_and_when_some_are_added() -> None:
+    tokenizer = Counting(byte_level())
+    for _ in range(3):
+        TextBuilder(tokenizer, ["dog"])  # type: ignore[arg-type]
+    assert tokenizer.reads == 1
+    tokenizer.tokenizer = sentence_pieces()  # of another length
+    assert TextBuilder(tokenizer, [END])._ends  # type: ignore[arg-type]
+    assert tokenizer.reads == 2
 
 
 def test_special_tokens_may_be_shown() -> None:

@@ -1,6 +1,7 @@
 """Tokenizers of folders, beside those that Transformers reads from the same files."""
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -320,6 +321,22 @@ import draftwood.tokenizer.gguf
 assert not {{"torch", "transformers"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_folder_may_have_a_name_that_the_locale_cannot_write(tmp_path: Path) -> None:
+    write(tmp_path / "modèle 字", byte_level())
+    code = """
+from pathlib import Path
+from draftwood.tokenizer import open_tokenizer
+(folder,) = Path.cwd().iterdir()
+print(open_tokenizer(folder).encode("the dog", False))
+"""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=tmp_path, env=os.environ | plain
+    )
+    assert json.loads(told.stdout) == opened(tmp_path / "modèle 字").encode("the dog", False)
 
 
 @pytest.mark.model

@@ -34,7 +34,7 @@ from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, block_formats, 
 from draftwood.storage.atomic import Facts, is_intact
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
-from draftwood.storage.safetensors import write_arrays
+from draftwood.storage.safetensors import map_file, write_arrays
 from draftwood.storage.weights import read_settings, state_of
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ def _mapped(file: Path) -> np.ndarray:
     try:
         if not file.stat().st_size:
             return np.empty(0, np.uint8)  # nothing to map
-        return np.memmap(file, dtype=np.uint8, mode="r")
+        return map_file(file)
     except FileNotFoundError:
         raise FileNotFoundError(f"{file} is gone; put it back or name another model") from None
     except OSError as error:

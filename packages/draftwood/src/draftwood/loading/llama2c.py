@@ -12,7 +12,7 @@ import numpy as np
 
 from draftwood.arrays import Float
 from draftwood.loading.gguf_names import halves
-from draftwood.storage.safetensors import write_arrays
+from draftwood.storage.safetensors import map_file, write_arrays
 from draftwood.storage.weights import save_settings
 
 Numbers = Float[np.ndarray, "..."]
@@ -42,11 +42,7 @@ def convert_llama2c(checkpoint: Path, folder: Path) -> None:
 
 def read_llama2c(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Numbers]]:
     """The sizes of the model by Transformers' keys, and its weights by the names of a Llama."""
-    data = (
-        np.memmap(checkpoint, dtype=np.uint8, mode="r")
-        if checkpoint.stat().st_size
-        else np.empty(0, np.uint8)
-    )
+    data = map_file(checkpoint) if checkpoint.stat().st_size else np.empty(0, np.uint8)
     if data.size < HEADER.size:
         raise ValueError(
             f"{checkpoint} has {data.size} bytes, too few for a llama2.c checkpoint; fetch it again"

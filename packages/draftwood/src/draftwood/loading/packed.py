@@ -49,7 +49,7 @@ from draftwood.native.formats import CacheType, Products
 from draftwood.native.matrix import ALIGNMENT, FROM_FLOATS, LAYOUT, Matrix, aligned
 from draftwood.storage.atomic import MANIFEST
 from draftwood.storage.memory import require_memory
-from draftwood.storage.safetensors import map_arrays, write_arrays
+from draftwood.storage.safetensors import map_arrays, map_file, write_arrays
 from draftwood.storage.weights import SETTINGS, WEIGHTS, save_settings, settings_or_none, state_of
 from draftwood.tokenizer import AnyTokenizer
 
@@ -252,7 +252,7 @@ def _described(kept: Path) -> DescribedModel:
 
 def _mapped(kept: Path) -> np.ndarray:
     try:
-        return np.memmap(kept / MATRICES, dtype=np.uint8, mode="r")
+        return map_file(kept / MATRICES)
     except OSError as error:
         raise OSError(
             f"{kept / MATRICES} cannot be mapped into memory ({error.strerror or error}); set"

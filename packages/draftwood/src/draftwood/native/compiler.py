@@ -56,8 +56,15 @@ def compiler() -> str | None:
     return next((path for path in map(shutil.which, names) if path), None)
 
 
+def is_unwanted() -> bool:
+    """True if ``CXX=none`` asks for no library at all."""
+    return os.environ.get("CXX") == "none"
+
+
 def no_compiler() -> str:
     """Say in a clause that there is no compiler, and how one gets it on this system."""
+    if is_unwanted():
+        return "CXX=none does without the C++ library; unset it"
     if os.environ.get("CXX"):
         return f"$CXX names {os.environ['CXX']}, and there is no such program; correct it"
     return f"there is no C++ compiler; {CURES.get(sys.platform, CURE)}"
@@ -91,8 +98,12 @@ def compile_library(
         more: parts that not every library has.
 
     Raises:
-        CompilerError: where there is no compiler, or it fails.
+        CompilerError: where there is no compiler, it fails, or draftwood lies in an archive.
     """
+    if not parts():
+        raise CompilerError(
+            f"the C++ sources in {SOURCES} are no files; install draftwood unpacked, as pip does"
+        )
     path = compiler()
     if path is None:
         raise CompilerError(no_compiler())

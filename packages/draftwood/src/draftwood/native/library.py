@@ -24,6 +24,7 @@ from draftwood.native.compiler import (
     CompilerError,
     compile_library,
     compiler,
+    is_unwanted,
     own_flags,
     processor,
     source_files,
@@ -68,11 +69,12 @@ def _free(free: Callable[..., object], given: tuple[object, ...], kept: object) 
 def library() -> ctypes.CDLL:
     """Load the library, compiling it if necessary.
 
-    If it cannot be compiled, a prebuilt one of the package serves.
+    If it cannot be compiled, a prebuilt one of the package serves, but for ``CXX=none``. Warns if
+    ``$CXX`` or ``$CXXFLAGS`` had no effect on it.
 
     Raises:
         CompilerError: where no prebuilt library runs on this CPU and there is no C++ compiler, it
-            fails, or the disk does not take what it makes.
+            fails, or the disk does not take what it makes; with ``CXX=none`` always.
         RuntimeError: where a structure has another size here than in C++.
     """
     found = _load()
@@ -83,23 +85,47 @@ def library() -> ctypes.CDLL:
 
 def _load() -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(_compiled()))
+        return _opened(_compiled())
     except (CompilerError, OSError) as error:
         from draftwood.native import prebuilt
 
-        level = prebuilt.best()
+        level = None if is_unwanted() else prebuilt.best()
         if level is None:
             raise CompilerError(str(error)) from error
         try:
-            return ctypes.CDLL(str(level.path))
+            found = ctypes.CDLL(str(level.path))
         except OSError as other:  # for instance an older glibc
             raise CompilerError(f"{error}; the prebuilt library fails: {other}") from other
+        if unused := [f"${name}" for name in ("CXX", "CXXFLAGS") if os.environ.get(name)]:
+            warnings.warn(
+                f"{' and '.join(unused)} had no effect, as the prebuilt library {level.name} serves"
+                f" where none can be compiled: {error}",
+                stacklevel=3,
+            )
+        return found
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:  # for instance a disk that is mounted noexec
+        raise CompilerError(
+            f"the compiled library cannot be loaded ({error}); set DRAFTWOOD_HOME to a folder on a"
+            " disk from which programs may run"
+        ) from error
 
 
 def _compiled() -> Path:
     """Path of the library for this CPU; compiled if it is missing or damaged."""
     folder = home() / "kernels" / key()
-    if not _is_whole(folder):
+    try:
+        is_whole = _is_whole(folder)
+    except PermissionError as error:
+        raise CompilerError(
+            f"{error.filename} may not be read; make it readable, or set DRAFTWOOD_HOME to another"
+            " folder"
+        ) from error
+    if not is_whole:
         if folder.is_dir():
             warnings.warn(f"{folder / LIBRARY} is damaged; it is compiled again", stacklevel=4)
         publish(folder, f"the C++ library for {platform.machine()}", _compile, _is_whole)
@@ -175,8 +201,12 @@ def _forget_old(folder: Path) -> None:
     """Keep the few libraries that were used last; another CPU, compiler or version of draftwood
     makes one of its own.
     """
-    found = [path for path in folder.iterdir() if (path / LIBRARY).is_file()]
-    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
+    found = list[tuple[float, Path]]()
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process may have removed it
+            if (path / LIBRARY).is_file():
+                found.append((path.stat().st_mtime, path))
+    for _, path in sorted(found, reverse=True)[MOST_KEPT:]:
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -361,10 +361,16 @@ def write_manifest(folder: Path, source: str, facts: Facts) -> None:
 
 
 def is_intact(folder: Path, name: str) -> bool:
-    """True if a file has the SHA-256 that the manifest of its folder says."""
+    """True if a file has the SHA-256 that the manifest of its folder says.
+
+    Raises:
+        PermissionError: where this user may not read them.
+    """
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         return sha256(folder / name) == files[name]["sha256"]
+    except PermissionError:
+        raise
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

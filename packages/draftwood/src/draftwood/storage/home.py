@@ -8,8 +8,18 @@ def home() -> Path:
     """The folder where draftwood keeps models.
 
     It is `$DRAFTWOOD_HOME`, or `~/.cache/draftwood` when that is not set.
+
+    Raises:
+        OSError: where that begins with the home of a user who has none.
     """
-    return expanded(os.environ.get("DRAFTWOOD_HOME") or "~/.cache/draftwood").absolute()
+    name = os.environ.get("DRAFTWOOD_HOME") or "~/.cache/draftwood"
+    folder = os.path.expanduser(name)
+    if folder.startswith("~"):
+        raise OSError(
+            f"there is no home folder for the ~ of {name}; set DRAFTWOOD_HOME to a folder that this"
+            " user may write to"
+        )
+    return Path(folder).absolute()
 
 
 def expanded(name: "str | os.PathLike[str]") -> Path:

@@ -20,7 +20,7 @@ def available_memory(root: Path = ROOT) -> int | None:
 
     File caches count as free. None if the system does not say.
     """
-    found = [_of_machine(root), *_of_groups(root)]
+    found = [_of_machine(root), _of_addresses(root), *_of_groups(root)]
     return min((each for each in found if each is not None), default=None)
 
 
@@ -91,6 +91,14 @@ def _gigabytes(size: int) -> str:
 def _of_machine(root: Path) -> int | None:
     found = re.search(r"^MemAvailable: *(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
     return None if found is None else int(found[1]) * 1024
+
+
+def _of_addresses(root: Path) -> int | None:
+    """Bytes of addresses that the process's own limit leaves, which ``ulimit -v`` sets."""
+    limits, status = _text(root / "proc/self/limits"), _text(root / "proc/self/status")
+    most = re.search(r"^Max address space +(\d+) ", limits, re.MULTILINE)
+    used = re.search(r"^VmSize:\s+(\d+) kB", status, re.MULTILINE)
+    return max(0, int(most[1]) - int(used[1]) * 1024) if most and used else None
 
 
 def _of_groups(root: Path) -> list[int | None]:

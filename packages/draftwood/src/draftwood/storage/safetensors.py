@@ -1,5 +1,6 @@
 """Read the header of a safetensors file without its numbers, map its arrays, and write some."""
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,15 +54,34 @@ def map_arrays(path: Path) -> dict[str, np.ndarray]:
 
     Raises:
         ValueError: as ``read_header``.
+        MemoryError: as ``map_file``.
     """
     header, content = _whole_header(path), _mapped(path)
     numbers = content[header.begin :]
     return {name: _placed(numbers, each) for name, each in header.tensors.items()}
 
 
-def _mapped(path: Path) -> np.ndarray:
+def map_file(path: Path) -> np.ndarray:
+    """Map the bytes of a file, which has some.
+
+    Raises:
+        MemoryError: where there is no memory for it.
+        OSError: where it cannot be read, or its file system maps nothing.
+    """
     try:
         return np.memmap(path, dtype=np.uint8, mode="r")
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(
+            f"there is no memory to map {path}; end other programs, raise the memory limit or take"
+            " a smaller model"
+        ) from error
+
+
+def _mapped(path: Path) -> np.ndarray:
+    try:
+        return map_file(path)
     except OSError:  # some file systems map nothing
         return np.fromfile(path, dtype=np.uint8)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from weakref import WeakKeyDictionary
 
 from draftwood.tokenizer.protocol import AnyTokenizer
 
@@ -40,14 +41,15 @@ class TextBuilder:
     text: str = ""
     stopped: bool = False
     stopped_by: str = ""
-    # decoding begins here, far enough back for spaces and merged bytes to come out right
-    _start: int = 0
-    _done: int = 0  # tokens whose text is in `text`
+    # tokens that are decoded, from far enough back for spaces and merged bytes to come out right
+    _window: list[int] = field(default_factory=list)
+    _done: int = 0  # tokens of the window whose text is in `text`
     _given: int = 0  # characters handed out
     _ends: dict[int, str] = field(default_factory=dict)  # special tokens among the stop strings
 
     def __post_init__(self) -> None:
         self.behind = self._tail(self.behind)
+        self._window, self._done = [*self.behind], len(self.behind)
         special = _special_tokens(self.tokenizer) if self.stop else {}
         for stop in self.stop:
             inside = next((text for text in special if text in stop and text != stop), None)
@@ -79,7 +81,7 @@ class TextBuilder:
         What an incomplete character before it shows, where it does not complete that, is not its
         own.
         """
-        before, waits = len(self.text), self._done < len(self.tokens)
+        before, waits = len(self.text), self._done < len(self._window)
         self.add([token])
         shown = self.text[before:]
         return before + (len(shown) - len(shown.lstrip("\ufffd")) if waits else 0)
@@ -88,6 +90,7 @@ class TextBuilder:
         """Take tokens one by one until a stop string is complete; says how many were taken."""
         for taken, token in enumerate(tokens, start=1):
             self.tokens.append(token)
+            self._window.append(token)
             before = len(self.text)
             may_end = len(self.tokens) > self.min_tokens
             self._decode(final=may_end and token in self._ends)
@@ -120,15 +123,26 @@ class TextBuilder:
         return tuple(tokens[-count:])
 
     def _decode(self, final: bool) -> None:
-        before = () if self._start else self.behind
-        old = self._text([*before, *self.tokens[self._start : self._done]])
-        new = self._text([*before, *self.tokens[self._start :]])
+        old, new = self._text(self._window[: self._done]), self._text(self._window)
         if not new.startswith(old):  # what lies behind ends within a character, which is whole now
             old = old.rstrip("\ufffd")
         # a character may lack bytes yet
         if len(new) > len(old) and (final or not new.endswith("\ufffd")):
+            if self.text:
+                del self._window[: self._done]
             self.text += new[len(old) :]
-            self._start, self._done = self._done, len(self.tokens)
+            self._done = len(self._window)
+        elif len(self._window) > self._done and self._ends_silent():
+            self._window.pop()
+
+    def _ends_silent(self) -> bool:
+        """True if decoding leaves the newest token out wherever it stands; a blank that reads as
+        nothing here shows between others.
+        """
+        *around, token = self._window
+        return not self._text([token, token]) and (
+            self._text([*around, token, *around]) == self._text([*around, *around])
+        )
 
     def _text(self, tokens: list[int]) -> str:
         if self.shown.keys().isdisjoint(tokens):
@@ -188,10 +202,19 @@ class StopStrings:
         )
 
 
+_special = WeakKeyDictionary[AnyTokenizer, tuple[int, dict[str, int]]]()
+"""By tokenizer, its length and special tokens, of which there may be thousands."""
+
+
 def _special_tokens(tokenizer: AnyTokenizer) -> dict[str, int]:
-    """Tokens that decoding leaves out, by the text they mean."""
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    return {str(token): number for number, token in added.items() if token.special}
+    """Tokens that decoding leaves out, by their texts; read once, and when some are added."""
+    length = len(tokenizer) if hasattr(tokenizer, "__len__") else 0
+    before, found = _special.get(tokenizer, (-1, {}))
+    if length != before:
+        added = getattr(tokenizer, "added_tokens_decoder", {})
+        found = {str(token): number for number, token in added.items() if token.special}
+        _special[tokenizer] = length, found
+    return found
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -43,7 +43,8 @@ def open_tokenizer(folder: str | Path) -> AnyTokenizer:
     if not (folder / WHOLE).is_file():
         return _in_transformers(folder)
     with _understood(folder):
-        backend = tokenizers.Tokenizer.from_file(str(folder / WHOLE))
+        # a path would be refused where the locale cannot write it
+        backend = tokenizers.Tokenizer.from_buffer((folder / WHOLE).read_bytes())
         give_back_memory()  # of 260,000 tokens 190 MB
         settings = _settings(folder)
         if _is_llamas(folder, settings):

@@ -2,13 +2,14 @@
 
 import ctypes
 import heapq
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
-from weakref import ref
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -69,6 +70,27 @@ class BlockHolder(Protocol):
         ...
 
 
+class LostLock:
+    """Lock of a pool in a forked process, where the thread that held it does not go on."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if not blocking:
+            return False
+        raise RuntimeError(
+            "this process was forked while another thread used the model, whose cache is lost here;"
+            " load the model once more in this process, or fork while no text is written"
+        )
+
+    def release(self) -> None:
+        """Nobody holds it."""
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
 class BlockPool:
     """Keys and values of every layer for a number of sequences, in blocks with several owners.
 
@@ -76,7 +98,8 @@ class BlockPool:
     several owners is never written to: a sequence that would do so gets a copy first. Memory comes
     from the system in slabs of blocks, each as large as all before it, and none of them ever moves.
 
-    Threads take turns as with ``CachePool``.
+    Threads take turns as with ``CachePool``. In a process that was forked during another thread's
+    turn the pool is lost, and raises RuntimeError.
 
     Attributes:
         limit: most bytes that it may take; None for no limit.
@@ -86,7 +109,8 @@ class BlockPool:
     def __init__(self, shape: structures.CCacheShape, numbers: CacheNumbers) -> None:
         self.shape = shape
         self._numbers: CacheNumbers = numbers
-        self.lock = threading.Lock()
+        self.lock: threading.Lock | LostLock = threading.Lock()
+        _pools.add(self)
         self.limit: int | None = None
         self.holder: BlockHolder | None = None
         self.block_bytes: int = library.library().draftwood_cache_block(shape)
@@ -414,3 +438,18 @@ class BlockPool:
                     del self._rows[address]
                 self._free = [block for block in self._free if block not in addresses]
                 heapq.heapify(self._free)
+
+
+_pools = WeakSet[BlockPool]()
+
+
+def _after_fork() -> None:
+    for pool in _pools:
+        if pool.lock.acquire(blocking=False):
+            pool.lock.release()
+        else:
+            pool.lock = LostLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
