@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -28,7 +29,8 @@ from draftwood_bench.records.files import (
     writing,
 )
 from draftwood_bench.records.matrices import matrix_sizes
-from draftwood_bench.run.describe import commit, curve_of
+from draftwood_bench.records.notes import notes
+from draftwood_bench.run.describe import commit, curve_of, versions
 from draftwood_bench.run.workbench import Workbench
 from draftwood_torch.models.transformers import TransformersModel
 from making import record, run_info
@@ -81,6 +83,37 @@ def test_a_record_measured_again_counts_by_its_last_commit(tmp_path: Path) -> No
         assert writer.lines == 3
     write_run(tmp_path, run_info(commit="a", resumed=[{"commit": "b-dirty", "records": 2}]))
     assert [each.prompt for each in read_clean(tmp_path)[1]] == ["1"]
+
+
+def test_a_package_that_brings_methods_is_told_with_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = tmp_path / "my_drafts-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: my-drafts\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[draftwood]\nmine = told_by_source\n")
+    (tmp_path / "told_by_source.py").write_text("raise AssertionError\n")  # never imported
+    before = versions()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    first = versions()
+    assert re.fullmatch(r"1\.0, told_by_source [0-9a-f]{9}", first["my-drafts"])
+    assert {name: first[name] for name in before} == before
+    (tmp_path / "told_by_source.py").write_text("1\n")
+    assert versions()["my-drafts"] != first["my-drafts"]
+    (tmp_path / "told_by_source.py").unlink()
+    assert versions()["my-drafts"] == "1.0, told_by_source missing"
+
+
+def test_versions_and_trees_that_change_within_a_run_are_noted() -> None:
+    starts = [{"commit": None}, {"versions": {"torch": "2", "mine": "1"}, "started": "today"}]
+    run, shapes = run_info(versions={"torch": "1"}, resumed=starts), ("Fan(4)", "Fan(4)", "Fan(5)")
+    records = [record(prompt=str(place), shape=shape) for place, shape in enumerate(shapes)]
+    told = notes(records, run)
+    assert "torch: 1, then 2 since the start of today, so the records mix both" in told
+    assert "mine: none told, then 1 since the start of today, so the records mix both" in told
+    assert "auto, default: its tree changed between starts: Fan(4), then Fan(5)" in told
+    same = notes(records[:2], run_info(versions={"torch": "1"}, resumed=starts[:1]))
+    assert not any("torch" in each or "tree changed" in each for each in same)
 
 
 def test_records_that_grow_leave_a_commit_clean(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_stale_pass_that_nobody_catches_and_a_text_that_differs_fail(
     monkeypatch.setattr(model_proof, "STALE", STALE)
     found = run(*asked)
     assert found.exit_code == 1
-    assert "1 of 3 checks failed" in found.stdout
+    assert "1 of 6 checks failed" in found.stdout
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

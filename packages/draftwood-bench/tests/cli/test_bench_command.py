@@ -981,7 +981,14 @@ def test_a_run_keeps_to_its_threads_and_its_machine(
         assert "with processor an abacus, this one has" in refused(*order, *one)
         known["hardware"]["processor"] = None
         (output / "run.json").write_text(json.dumps(known))
-        assert run(*order, *one).exit_code == 0  # earlier versions may not have told
+        known["versions"]["numpy"] = "1.0"
+        (output / "run.json").write_text(json.dumps(known))
+        kept = (output / "records.jsonl").read_bytes().splitlines(keepends=True)[:-1]
+        (output / "records.jsonl").write_bytes(b"".join(kept))
+        told = run(*order, *one)
+        assert told.exit_code == 0  # earlier versions may not have told the processor
+        assert read_run(output).resumed[-1]["versions"]["numpy"] != "1.0"
+        assert "numpy: 1.0, then" in told.stdout
     finally:
         torch.set_num_threads(before)
 

@@ -1,17 +1,22 @@
+"""``draftwood check``: what it runs, what it catches, and what it says."""
+
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from command import refused, run
-from draftwood import methods
+from draftwood import load, methods
 from draftwood.heads import folder
 from draftwood.methods import Method
+from draftwood.shapes import Widths
+from draftwood.testing import acceptance, tiny_llama
 from draftwood.testing import promises as checking
-from draftwood.testing import tiny_llama
 from draftwood.testing.heads import tiny_eagle
-from draftwood.verifiers import Match
+from draftwood.verifiers import Match, Rejection
+from draftwood_methods.drafters import LayerSkip
 from draftwood_torch.lean.model import LeanModel
 from thinning import thinned
 
@@ -29,6 +34,7 @@ def hardly_any(monkeypatch):
     monkeypatch.setattr(checking, "TEXTS", 3)
     monkeypatch.setattr(checking, "PROMPTS", checking.PROMPTS[:1])
     monkeypatch.setattr(checking, "check_controls", lambda: iter(()))
+    monkeypatch.setattr(acceptance, "check_wrong_rules", lambda: iter(()))
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def test_everything_passes(target, draft):
     result = run("check", *chosen, "--model", target, "--draft-model", draft, *options)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
-    assert "all 7 checks passed" in result.stdout
+    assert "all 11 checks passed" in result.stdout
     assert "✗" not in result.stdout
 
 
@@ -56,6 +62,7 @@ def test_json_and_methods_left_out(target):
     assert found["identity", "rsd-s"]["passed"] is None
     assert found["identity", "rsd-s"]["detail"] == "needs --draft-model"
     assert found["identity", "lookup"]["passed"] is True
+    assert [name for check, name in found if check == "rule"] == ["rejection", "match"]
     assert found["law", "rsd-s"]["p_value"] > checking.SIGNIFICANCE
 
 
@@ -86,7 +93,73 @@ def test_a_broken_method_fails(target, monkeypatch):
     monkeypatch.setattr(methods, "build", wrongly)
     result = run("check", "--methods", "lookup,recycling", "--model", target, *options)
     assert result.exit_code == 1
-    assert "2 of 4 checks failed" in result.stdout
+    assert "2 of 5 checks failed" in result.stdout
+
+
+@pytest.mark.usefixtures("hardly_any")
+@pytest.mark.parametrize("wrong", acceptance.WRONG_RULES.values(), ids=acceptance.WRONG_RULES)
+def test_a_rule_that_few_texts_do_not_catch_fails(target, monkeypatch, wrong):
+    recipe = methods.recipe
+
+    def wrongly(name):
+        found = recipe(name)
+        return replace(found, verifier=wrong) if name == "lookup" else found
+
+    monkeypatch.setattr(methods, "recipe", wrongly)
+    result = run("check", "--methods", "lookup", "--model", target, *options, "--json")
+    assert result.exit_code == 1
+    found = {each["check"]: each for each in json.loads(result.stdout)["findings"]}
+    assert found["rule"]["passed"] is False
+    assert "the distribution of the first" in found["rule"]["detail"]
+
+
+@pytest.mark.usefixtures("hardly_any")
+def test_drafts_of_layers_are_a_table_s_in_one_check_and_real_in_another(target):
+    chosen = ("--methods", "layer-skip,eagle", "--model", target, *options)
+    result = run("check", *chosen, "--json")
+    found = {(each["check"], each["name"]): each for each in json.loads(result.stdout)["findings"]}
+    assert found["law", "layer-skip"]["detail"] == checking.OVER_A_TABLE
+    assert found["law", "eagle"]["detail"] == checking.OVER_A_TABLE
+    assert found["drafts", "layer-skip"]["passed"] is True
+    assert ("drafts", "eagle") not in found
+    assert found["identity", "eagle"]["passed"] is None
+    shown = run("check", *chosen).stdout
+    assert shown.count(f"as the model's own: {checking.OVER_A_TABLE}") == 2
+    assert "Sampled text on" in shown
+
+
+class Failing(LayerSkip):
+    name = "failing"
+
+    def start(self, request):
+        raise RuntimeError("my drafter ran")
+
+
+def real(target, drafter, shape):
+    """The tiny model with a drafter that takes layers."""
+    recipe = methods.MethodSpec("mine", "x", "me", drafter, shape, Rejection())
+    return recipe, load(target, dtype="float32").with_method(recipe)
+
+
+def test_a_drafter_that_fails_does_not_pass(target):
+    recipe, mine = real(target, Failing, Widths((1, 1)))
+    assert checking.check_law(recipe).detail == checking.OVER_A_TABLE
+    with pytest.raises(RuntimeError, match="my drafter ran"):
+        acceptance.check_drafts(mine)
+
+
+def test_few_draws_are_judged_exactly():
+    rows = np.array([[0.5, 0.3, 0.2]] * 20)
+    assert acceptance.likeliest_p_value([0] * 20, rows) == pytest.approx(2 * 0.5**20)
+    assert acceptance.likeliest_p_value([0, 1] * 10, rows) == 1.0
+
+
+def test_drafts_that_were_not_drawn_as_they_say_are_caught(target):
+    shape = Widths((8,), "greedy-plus-one")
+    _, right = real(target, LayerSkip, Widths((8,)))
+    assert acceptance.check_drafts(right).passed
+    _, wrong = real(target, LayerSkip, checking.Mislabelled(shape, "distinct"))
+    assert acceptance.check_drafts(wrong).passed is False
 
 
 def test_a_check_that_sees_nothing_fails(target, monkeypatch):

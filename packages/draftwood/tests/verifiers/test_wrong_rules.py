@@ -2,11 +2,13 @@
 it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from draftwood.rng import Rng
+from draftwood.sampling import LazyProbs, Sampling
 from draftwood.testing import check_verifier, distance, law_of, target_law
 from draftwood.testing.laws import Rule
 from draftwood.tree import DraftTree, Draw
@@ -120,6 +122,34 @@ def test_size_of_the_error(rule: Rule, errors: tuple[float, ...]) -> None:
 def test_check_verifier_catches(rule: Rule, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         check_verifier(Wrong(rule))
+
+
+ALWAYS: Callable[[Sampling], bool] = lambda sampling: True  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (ALWAYS, "random logits at temperature 1"),
+        (lambda sampling: sampling.temperature not in (0.0, 1.0), "at temperature 0.7"),
+        (lambda sampling: sampling.top_p < 1.0, "at top-p 0.8"),
+        (lambda sampling: bool(sampling.logit_bias), "at a banned token"),
+    ],
+    ids=["logits", "temperature", "top-p", "ban"],
+)
+def test_check_verifier_catches_what_is_wrong_under_some_options_alone(
+    where: Callable[[Sampling], bool], message: str
+) -> None:
+    def verify(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+        children = tree.children[0]
+        if isinstance(target_probs, LazyProbs) and children:
+            sampling = target_probs.sampler
+            if isinstance(sampling, Sampling) and sampling.temperature and where(sampling):
+                return Verdict(children[:1], rng.draw(target_probs[children[0]]))
+        return Match()(tree, target_probs, rng)
+
+    with pytest.raises(AssertionError, match=message):
+        check_verifier(Wrong(verify))
 
 
 def test_check_verifier_catches_a_claim_too_many() -> None:

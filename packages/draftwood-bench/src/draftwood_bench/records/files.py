@@ -120,7 +120,7 @@ class RunInfo:
         options: its fields.
         command: as typed.
         commit: of the checkout, None outside of one.
-        versions: of the packages that matter.
+        versions: of the packages that matter, and of those of others that bring methods.
         hardware: ``processor``, ``cores``, ``device``.
         threads: that PyTorch uses.
         model: name of the target.
@@ -145,8 +145,9 @@ class RunInfo:
         adapter: that was added to the model's weights; None without one.
         peers: by name what it is; why it is ``absent``, if it is; where it ``failed``: a ``key``
             and a ``reason`` each.
-        resumed: later starts: ``command``, ``commit``, ``started``, and ``records``: how many were
-            there before; without it they cannot be told from those of the start before.
+        resumed: later starts: ``command``, ``commit``, ``started``, ``versions``, which earlier
+            versions did not tell, and ``records``: how many were there before; without it they
+            cannot be told from those of the start before.
     """
 
     protocol: str

@@ -20,6 +20,8 @@ def notes(records: Sequence[Record], run: RunInfo) -> list[str]:
     return [
         *_of_the_run(records, run),
         *_of_files(run),
+        *_of_versions(run),
+        *_of_shapes(records),
         *(note for each in own for note in _of_texts(each, run)),
         *_of_few_passes(records, own, run),
         *_of_peers(records, run),
@@ -71,12 +73,35 @@ def _of_measurement(records: Sequence[Record], run: RunInfo) -> Iterator[str]:
     if left := unfinished(records, run):
         yield left
     yield from _of_files(run)
+    yield from _of_versions(run)
 
 
 def _of_files(run: RunInfo) -> Iterator[str]:
     if run.dirty:
         files = ", ".join(run.dirty)
         yield f"{files}: files differed from this commit, so it does not hold what was measured"
+
+
+def _of_versions(run: RunInfo) -> Iterator[str]:
+    before = run.versions
+    for start in run.resumed:
+        now = start.get("versions", before)  # earlier versions did not tell
+        for name in sorted({*before, *now}):
+            if before.get(name) != now.get(name):
+                change = f"{before.get(name, 'none told')}, then {now.get(name, 'none told')}"
+                since = f"since the start of {start.get('started', 'a later day')}"
+                yield f"{name}: {change} {since}, so the records mix both"
+        before = now
+
+
+def _of_shapes(records: Sequence[Record]) -> Iterator[str]:
+    shapes: dict[str, dict[str | None, str]] = {}
+    for record in records:
+        shapes.setdefault(record.cell, {})[record.shape] = f"{record.method}, {record.at}"
+    for found in shapes.values():
+        if len(found) > 1:
+            name = next(iter(found.values()))
+            yield f"{name}: its tree changed between starts: {', then '.join(map(str, found))}"
 
 
 def _of_texts(each: Summary, run: RunInfo) -> Iterator[str]:

@@ -6,6 +6,7 @@ import subprocess
 from datetime import datetime, timezone
 from hashlib import sha256
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +163,40 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, draftwood and the packages that matter."""
+    """Versions of Python, draftwood and the packages that matter, those that bring methods too."""
     found = {"python": platform.python_version(), "draftwood": draftwood.__version__}
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    return found | _of_methods()
+
+
+def _of_methods() -> dict[str, str]:
+    """Versions of packages of others that bring methods, with a digest of their source, which may
+    change under one version; the commit tells draftwood's own.
+    """
+    found: dict[str, str] = {}
+    for entry in metadata.entry_points(group="draftwood"):
+        if entry.dist is not None and not entry.dist.name.startswith("draftwood"):
+            before = found.get(entry.dist.name, entry.dist.version)
+            found[entry.dist.name] = f"{before}, {entry.value} {_source_digest(entry.value)}"
     return found
+
+
+def _source_digest(module: str) -> str:
+    """Digest of the files of a module or a package; it is not imported for that."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):  # its package is broken, which another warning tells
+        spec = None
+    if spec is None or spec.origin is None:
+        return "missing"
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    texts = [file.read_bytes() for file in files or [Path(spec.origin)]]
+    return sha256(b"".join(texts)).hexdigest()[:9]
 
 
 def digest(prompts: PromptSet) -> str:

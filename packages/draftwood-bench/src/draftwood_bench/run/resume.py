@@ -12,7 +12,7 @@ from draftwood_bench.plan.prompts import PromptSet
 from draftwood_bench.plan.protocols import PROTOCOLS, as_json, from_json, listed, measurement, timed
 from draftwood_bench.records.files import RunInfo, Writer, read_run, write_run
 from draftwood_bench.records.machine import processor
-from draftwood_bench.run.describe import commit, describe, digest, digests, now
+from draftwood_bench.run.describe import commit, describe, digest, digests, now, versions
 from draftwood_bench.run.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def begin_or_go_on(start: Start, writer: Writer) -> RunInfo:
         if not writer.records:  # a start that failed: there is nothing to go on with
             return _begin(start)
         raise ValueError(f"{start.output} holds a run {other}")
-    again = {"command": start.command, "commit": commit(), "started": now()}
-    again["records"] = writer.lines
+    again: dict[str, Any] = {"command": start.command, "commit": commit(), "started": now()}
+    again |= {"versions": versions(), "records": writer.lines}
     info = replace(
         before,
         resumed=[*before.resumed, again],

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 TITLES = {
     "identity": "Text on {model} in {dtype}: the same as without drafts",
-    "law": "Output distribution at temperature 1, beside the known one: chi-square over the engine",
-    "control": "Rules known to be wrong: the chi-square must catch them",
+    "drafts": "Sampled text on {model} in {dtype}: each token beside the model's own distribution",
+    "law": "Output distribution, beside the known one: chi-square over the engine",
+    "rule": "Which draft tokens are kept: every outcome on small tables, under options of sampling",
+    "control": "Rules known to be wrong: the checks must catch them",
 }
+
+DETAILS = ("identity", "rule")
+"""Checks whose details tell all."""
 
 TEXTS_ELSEWHERE = "--texts is for checks on a model that fills masks; leave it out"
 
@@ -62,9 +67,13 @@ def check(
 
     The model runs in float32 unless --dtype says otherwise: there the texts must be equal to the
     last token. In bfloat16 and float16 two texts may part where the two top logits are a tie within
-    rounding, at most 4 spacings of the type apart. Methods that draft with a model or a trained
-    head are run on the real one only with --draft-model. On a model that fills masks, freedave must
-    write what one by one does.
+    rounding, at most 4 spacings of the type apart.
+
+    Each rule that keeps draft tokens is run through every outcome on small tables, and each method
+    writes sampled text on a table. A table has neither layers nor hidden states, so its drafts
+    stand for those of layers and heads there, and the drafters themselves sample text on the model.
+    Methods that draft with a model or a trained head are run on the real one only with
+    --draft-model. On a model that fills masks, freedave must write what one by one does.
 
     With --bisect one method (the default one unless --methods names another) answers a single
     prompt in the type in which the model is loaded anyway. Then its parts are switched off one
@@ -110,7 +119,7 @@ def check(
     label = str(names.dtype) if names.cache is None else f"{names.dtype}, cache in {names.cache}"
     findings: list[CheckResult] = []
     with progress() as bar:
-        task = bar.add_task("wrong rules", total=2 * len(asked) + checking.CONTROLS + len(others))
+        task = bar.add_task("wrong rules", total=_count(asked, plain) + len(others))
         steps = _steps(asked, others, plain, max_new_tokens)
         for following, finding in steps:
             findings.append(finding)
@@ -155,33 +164,66 @@ def _steps(
 ) -> Iterator[tuple[str, "CheckResult"]]:
     """Yield (name of the next check, finding), the quick checks first."""
     from draftwood import methods
-    from draftwood.loading.names import other_way
+    from draftwood.testing import acceptance
     from draftwood.testing import promises as checking
 
-    for finding in checking.check_controls():
-        yield "output distributions", finding
-    for name in names:
-        yield f"output distribution of {name}", checking.check_law(methods.recipe(name))
+    recipes = [methods.recipe(name) for name in names]
+    for finding in [*checking.check_controls(), *acceptance.check_wrong_rules()]:
+        yield "rules", finding
+    for rule in acceptance.rules_of(recipes):
+        yield f"rule {rule.name}", acceptance.check_rule(rule)
+    for recipe in recipes:
+        yield f"output distribution of {recipe.name}", checking.check_law(recipe)
     for name, make in others.items():
         yield name, make()
-    if other_way(plain.calibration.folder) is not None:
-        why = f"{plain.name} does not write token by token"
-        for name in names:
-            yield "greedy texts", checking.CheckResult("identity", name, None, why)
+    runnable, left_out = _runnable(names, plain)
+    for finding in left_out:
+        yield "greedy texts", finding
+    if not runnable:
         return
-    runnable = []
-    for name in names:
-        need = methods.lacking(name, plain.models.given)
-        if need is not None:
-            why = f"needs {options.option_of(need)}"
-            yield "greedy texts", checking.CheckResult("identity", name, None, why)
-            continue
-        try:
-            runnable.append(plain.with_method(name))
-        except ValueError as error:  # too few layers to skip any, or another kind of drafter
-            yield "greedy texts", checking.CheckResult("identity", name, None, str(error))
     for finding in checking.check_identity(plain, runnable, max_new_tokens):
         yield f"greedy texts, after {finding.name}", finding
+    for other in runnable:
+        if checking.stood_for(methods.recipe(other.method.name)):
+            yield f"sampled texts of {other.method.name}", acceptance.check_drafts(other)
+
+
+def _count(names: list[str], plain: "LanguageModel") -> int:
+    """Number of checks of draftwood itself, at most."""
+    from draftwood import methods
+    from draftwood.testing import acceptance
+    from draftwood.testing import promises as checking
+
+    recipes = [methods.recipe(name) for name in names]
+    wrong = checking.CONTROLS + len(acceptance.WRONG_RULES)
+    drafts = sum(
+        checking.stood_for(recipe) and methods.lacking(recipe.name, plain.models.given) is None
+        for recipe in recipes
+    )
+    return wrong + len(acceptance.rules_of(recipes)) + 2 * len(names) + drafts
+
+
+def _runnable(
+    names: list[str], plain: "LanguageModel"
+) -> "tuple[list[LanguageModel], list[CheckResult]]":
+    """The methods that can run on the model, and why the others cannot."""
+    from draftwood import methods
+    from draftwood.loading.names import other_way
+    from draftwood.testing.promises import CheckResult
+
+    found, left_out = [], []
+    by_token = other_way(plain.calibration.folder) is None
+    for name in names:
+        need = methods.lacking(name, plain.models.given)
+        why = f"needs {options.option_of(need)}" if need is not None else ""
+        if not by_token:
+            why = f"{plain.name} does not write token by token"
+        try:
+            found += [] if why else [plain.with_method(name)]
+        except ValueError as error:  # too few layers to skip any, or another kind of drafter
+            why = str(error)
+        left_out += [CheckResult("identity", name, None, why)] if why else []
+    return found, left_out
 
 
 def _print(findings: list["CheckResult"], model: str, dtype: str, passed: bool) -> None:
@@ -192,6 +234,8 @@ def _print(findings: list["CheckResult"], model: str, dtype: str, passed: bool) 
     for kind, title in TITLES.items():
         rows = [finding for finding in findings if finding.check == kind]
         made = [finding for finding in rows if finding.passed is not None]
+        if not rows and kind == "drafts":  # no layers or heads among the methods
+            continue
         console.print(title.format(model=model, dtype=dtype), style="bold", soft_wrap=True)
         table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False)
         for finding in made:
@@ -199,7 +243,7 @@ def _print(findings: list["CheckResult"], model: str, dtype: str, passed: bool) 
             table.add_row(
                 mark(bool(finding.passed)),
                 finding.name,
-                *([finding.detail] if kind == "identity" else [value, _verdict(finding)]),
+                *([finding.detail] if kind in DETAILS else [value, _verdict(finding)]),
             )
         if made:
             console.print(table)
@@ -221,6 +265,11 @@ def _print(findings: list["CheckResult"], model: str, dtype: str, passed: bool) 
 
 
 def _verdict(finding: "CheckResult") -> str:
+    from draftwood.testing.promises import OVER_A_TABLE
+
     if finding.check == "control":
         return finding.detail
-    return "as the model's own" if finding.passed else "not the model's distribution"
+    told = "as the model's own" if finding.passed else "not the model's distribution"
+    if finding.check == "law" and finding.detail != OVER_A_TABLE:
+        return told
+    return f"{told}: {finding.detail}"

@@ -194,7 +194,7 @@ def text_alone(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hybrid(name: str) -> Callable[[Metadata, dict[str, Any]], dict[str, Any]]:
-    """What is special of a hybrid, whose module is imported when a file of one is read."""
+    """Settings of a hybrid alone; their module is imported when a file of one is read."""
 
     def more(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
         from draftwood.loading import gguf_hybrids

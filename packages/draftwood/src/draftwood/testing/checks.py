@@ -6,59 +6,74 @@ import numpy as np
 
 from draftwood.arrays import Float
 from draftwood.rng import Rng
+from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.testing.laws import Grow, Walk, at_nodes, distance, law_of, plain_tree, target_law
 from draftwood.testing.outcomes import outcomes
-from draftwood.tree import Draw
-from draftwood.verifiers.verifier import Verifier
+from draftwood.tree import DraftTree, Draw
+from draftwood.verifiers.verifier import NodeProbs, Verifier
 
-TOLERANCE = 1e-9
+TOLERANCE, IN_32_BITS = 1e-9, 1e-5
 SMALL = ((), (1,), (2,), (3,), (1, 1), (2, 1), (1, 2))
 LARGE = ((2, 2), (3, 1), (1, 1, 1))
+SAMPLINGS = {
+    "temperature 0": Sampling(0.0),
+    "temperature 1": Sampling(1.0),
+    "temperature 0.7": Sampling(0.7),
+    "top-p 0.8": Sampling(1.0, top_p=0.8),
+    "a banned token": Sampling(1.0, logit_bias={1: -np.inf}),
+}
+"""Ways in which the engine hands over rows: as logits, which a rule reads under these options."""
+
+Rows = Float[np.ndarray, "vocab vocab"]
+Case = tuple[tuple[int, ...], str, Rows, Rows, Sampling | None]
 
 
 def check_verifier(verifier: Verifier) -> None:
     """Prove on small tables that a verifier loses nothing on the draws it is exact for.
 
     Chains and trees are drafted in every possible way and verified in every possible way; the
-    distribution of the emitted tokens must be the target's to 1e-9. The tables include zeros, rows
-    where target and draft agree or have nothing in common, and certain rows. A verifier may refuse
-    trees that branch, with ValueError. A lossy one, exact for no draw, is only held to walk
-    properly.
+    distribution of the emitted tokens must be the target's. The tables include zeros, rows where
+    target and draft agree or have nothing in common, and certain rows. They are handed over as
+    arrays, and held to 1e-9; and as the engine does it, as ``LazyProbs`` of 32 bits under
+    temperatures, top-p and a ban. A verifier may refuse trees that branch, with ValueError. A lossy
+    one, exact for no draw, is only held to walk properly.
 
     Raises:
         AssertionError: naming the draw, the tree's widths, the tables and what went wrong.
     """
     for draw in sorted(verifier.exact_for) or ["distinct"]:
-        for widths, kind, target, draft in _cases(draw):
+        for widths, kind, target, draft, sampling in _cases(draw):
             case = f"{verifier.name}, {draw} draws, widths {widths}, {kind}"
             grow = plain_tree(widths, draw, draft)
             if max(widths, default=1) > 1 and _refuses(verifier, grow, target):
                 continue
             try:
-                found = _watched_walks(verifier, grow, target)
+                found = _watched_walks(verifier, grow, target, sampling)
             except (ValueError, IndexError) as error:
                 raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
             except AssertionError as error:
                 raise AssertionError(f"{case}: {error}") from error
+            wanted = target if sampling is None else sampling.probs(_logits(target))
             for length in range(1, len(widths) + 2) if verifier.exact_for else ():
-                off = distance(law_of(found, target, length), target_law(target, length))
-                assert off <= TOLERANCE, (
+                off = distance(law_of(found, wanted, length), target_law(wanted, length))
+                assert off <= (TOLERANCE if sampling is None else IN_32_BITS), (
                     f"{case}: the distribution of the first {length} tokens is {off:.6g} from the"
                     " target's"
                 )
 
 
 def _watched_walks(
-    verifier: Verifier, grow: Grow, target: Float[np.ndarray, "vocab vocab"]
+    verifier: Verifier, grow: Grow, target: Rows, sampling: Sampling | None
 ) -> list[Walk]:
     """Every walk, each of them looked at."""
+    table = target if sampling is None else _logits(target)
     found = []
     for drafted, tree in outcomes(grow):
-        rows = at_nodes(target, tree)
+        rows = at_nodes(table, tree)
         read = [rows] if tree.probs is None else [rows, tree.probs]
         before = np.concatenate(read)
         for decided, verdict in outcomes(
-            lambda rng, tree=tree, rows=rows: verifier(tree, rows, rng)
+            lambda rng, tree=tree, rows=rows: verifier(tree, _given(tree, rows, sampling), rng)
         ):
             path, token = verdict.path, verdict.next_token
             assert path == (tree.path_to(path[-1]) if path else []), (
@@ -72,7 +87,17 @@ def _watched_walks(
     return found
 
 
-def _refuses(verifier: Verifier, grow: Grow, target: Float[np.ndarray, "vocab vocab"]) -> bool:
+def _given(tree: DraftTree, rows: Rows, sampling: Sampling | None) -> NodeProbs:
+    """Rows as a rule reads them: these, or the distributions of these logits."""
+    return rows if sampling is None else LazyProbs(rows, sampling, tree, Context([], 0))
+
+
+def _logits(table: Rows) -> Rows:
+    with np.errstate(divide="ignore"):
+        return np.log(table).astype(np.float32)
+
+
+def _refuses(verifier: Verifier, grow: Grow, target: Rows) -> bool:
     tree = grow(Rng(0))
     try:
         verifier(tree, at_nodes(target, tree), Rng(0))
@@ -81,24 +106,28 @@ def _refuses(verifier: Verifier, grow: Grow, target: Float[np.ndarray, "vocab vo
     return False
 
 
-Case = tuple[
-    tuple[int, ...], str, Float[np.ndarray, "vocab vocab"], Float[np.ndarray, "vocab vocab"]
-]
-
-
 def _cases(draw: Draw) -> Iterator[Case]:
-    """(widths, kind, target, draft): all tables for small trees, random ones for large trees."""
+    """(widths, kind, target, draft, sampling): all tables for small trees, random ones for large
+    trees; and random rows as logits for small trees.
+    """
     for widths in SMALL:
         for kind, rows in _tables().items():
             target, draft = (np.stack(side) for side in zip(*rows, strict=True))
-            yield widths, kind, target, draft
+            yield widths, kind, target, draft, None
     # trees that may hold a token twice below one node are too many otherwise
     vocab = 2 if draw in ("independent", "named") else 3
     for widths in LARGE:
-        target, draft = (
-            np.stack([_law(seed + row, vocab) for row in range(vocab)]) for seed in (40, 50)
-        )
-        yield widths, f"random rows of {vocab} tokens", target, draft
+        yield widths, f"random rows of {vocab} tokens", *_random(40, vocab), None
+    for widths in SMALL:
+        for options, sampling in SAMPLINGS.items():
+            yield widths, f"random logits at {options}", *_random(60, 3), sampling
+
+
+def _random(seed: int, vocab: int) -> tuple[Rows, Rows]:
+    target, draft = (
+        np.stack([_law(each + row, vocab) for row in range(vocab)]) for each in (seed, seed + 10)
+    )
+    return target, draft
 
 
 def _law(seed: int, vocab: int = 3) -> Float[np.ndarray, " vocab"]:

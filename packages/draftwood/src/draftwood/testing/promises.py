@@ -4,6 +4,8 @@
 * Output distribution: on a model that is a small table the distribution of the text is known. Long
   texts are written by the whole engine, and the distribution of every token given the two before
   it is compared with the table's, by chi-square.
+* Rules and drafts: ``acceptance`` enumerates what a rule keeps, and samples texts with drafters
+  that no table can stand for.
 * Controls: rules known to be wrong must be caught by the same comparison, or it proves nothing.
 """
 
@@ -43,7 +45,10 @@ SIGNIFICANCE = 1e-4
 TIE_SPACINGS = 4
 EPSILON: dict[str, float] = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Spacing of a type at 1, by its name."""
-VOCABULARY, TEXTS, TEXT_LENGTH = 4, 20, 100
+VOCABULARY, TEXTS, TEXT_LENGTH = 4, 21, 100
+SAMPLINGS = (Sampling(1.0), Sampling(1.0), Sampling(0.7, top_p=0.8))
+"""Options of the texts, in turn."""
+OVER_A_TABLE = "shape and verifier, over a table's drafts"
 
 PROMPTS = (
     "Repeat after me, twice: The quick brown fox jumps over the lazy dog.",
@@ -80,7 +85,7 @@ class CheckResult:
     ``passed`` is None where the check could not be made, and ``detail`` says why.
     """
 
-    check: Literal["identity", "law", "control"]
+    check: Literal["identity", "law", "control", "rule", "drafts"]
     name: str
     passed: bool | None
     detail: str = ""
@@ -232,13 +237,23 @@ def describe(found: Divergence) -> str:
     )
 
 
+def stood_for(recipe: MethodSpec) -> bool:
+    """True if a table's drafts stand for those of the method's drafter.
+
+    A table has no layers to skip and no hidden states.
+    """
+    return bool({"layers", "head"} & recipe.needs)
+
+
 def check_law(recipe: MethodSpec) -> CheckResult:
-    """The distribution of a method's text on the table model, decoded by the whole engine."""
+    """The distribution of a method's text on the table model, decoded by the whole engine.
+
+    Where ``stood_for``, the result is one of shape and verifier alone, and says so.
+    """
     target, draft = tables()
     p_value = law_p_value(_on_table(recipe, target, draft), target)
-    return CheckResult(
-        "law", recipe.name, p_value >= SIGNIFICANCE, "chi-square over the engine", p_value
-    )
+    detail = OVER_A_TABLE if stood_for(recipe) else "chi-square over the engine"
+    return CheckResult("law", recipe.name, p_value >= SIGNIFICANCE, detail, p_value)
 
 
 def check_controls() -> Iterator[CheckResult]:
@@ -279,22 +294,25 @@ def law_p_value(method: Method, target: TableModel) -> float:
     """P-value of a method's texts under the target's distribution.
 
     It is the probability of texts at least this far from that distribution, if the method changes
-    nothing. Given the token before, a token of a table's text depends on nothing else; so for every
-    pair of tokens, what follows it is a sample of a known distribution, whatever blocks the text
-    was written in. The pairs' chi-square values are joined by Fisher's rule.
+    nothing. Given the token before, a token of a table's text depends on nothing else; so under all
+    options and for every pair of tokens, what follows it is a sample of a known distribution,
+    whatever blocks the text was written in. The pairs' chi-square values are joined by Fisher's
+    rule.
     """
-    followers: dict[tuple[int, int], Counter[Hashable]] = {}
+    followers: dict[tuple[Sampling, int, int], Counter[Hashable]] = {}
     for text in range(TEXTS):
-        options = Options(Sampling(temperature=1.0), TEXT_LENGTH, seed=text)
+        sampling = SAMPLINGS[text % len(SAMPLINGS)]
+        options = Options(sampling, TEXT_LENGTH, seed=text)
         tokens = [text % VOCABULARY]
         for step in generate(target, method.drafter, method.verifier, list(tokens), options):
             tokens += step.tokens
         for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
-            followers.setdefault((first, second), Counter())[third] += 1
-    weights = np.exp(as_array(target.logits).astype(np.float64))
-    rows = (weights / weights.sum(-1, keepdims=True)).tolist()
+            followers.setdefault((sampling, first, second), Counter())[third] += 1
+    logits = as_array(target.logits).astype(np.float64)
+    laws = {sampling: sampling.probs(logits) for sampling in SAMPLINGS}
     values = [
-        chi_square(counts, dict(enumerate(rows[pair[1]]))) for pair, counts in followers.items()
+        chi_square(counts, laws[sampling][second])
+        for (sampling, _, second), counts in followers.items()
     ]
     if min(values) == 0.0:
         return 0.0
@@ -302,14 +320,10 @@ def law_p_value(method: Method, target: TableModel) -> float:
 
 
 def _on_table(recipe: MethodSpec, target: TableModel, draft: TableModel) -> Method:
-    """The method on the table.
-
-    A table has no layers to skip and no hidden states, so methods that draft with these draft with
-    the second table.
-    """
+    """The method on the table; where ``stood_for``, it drafts with the second table."""
     if isinstance(recipe.shape, Paths):
         recipe = replace(recipe, shape=Paths())  # of few tokens
-    if {"layers", "head"} & recipe.needs:
+    if stood_for(recipe):
         recipe = replace(recipe, drafter=DraftModel, shape=recipe.shape or Widths((1, 1)))
     takes = recipe.needs | recipe.uses
     return methods.build(recipe, target, draft if "draft-model" in takes else None)
