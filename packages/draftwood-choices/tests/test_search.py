@@ -146,6 +146,7 @@ def test_an_end_token_ends_a_step_unless_it_is_ignored(ignores: bool) -> None:
         tokenizer=SimpleNamespace(decode=lambda tokens, **options: "a" * len(tokens)),
         encode=lambda prompt, raw: [1],
         text_before=lambda tokens, raw: tokens,
+        shown_tokens={},
     )
     made = (Generation("a", [7], "length", "", "", Stats()),)
     proposer: Any = SimpleNamespace(

@@ -249,7 +249,7 @@ def test_a_message_behind_a_thought_tells_its_own_tokens(content: str, size: int
         **{"name": "resp-1", "created": 0, "model": "tiny", "updates": heard, "metrics": dict},
         token_texts=TokenTexts(made),
         wholes=[SimpleNamespace(finish_reason="stop")],
-        reader=lambda _, calls: AnswerReader(calls, ("<think>", "</think>", True)),
+        reader=lambda _, calls: AnswerReader(calls, ("<think>", "</think>", True, "")),
         thought_tokens=2,
         usage=lambda: (
             {"prompt_tokens": 1, "prompt_tokens_details": {}, "completion_tokens": 9}

@@ -297,6 +297,16 @@ def test_what_uvicorn_tells_is_a_line_of_the_log(
     assert "planted" not in capfd.readouterr().err
 
 
+def test_faults_in_a_server_whose_log_goes_nowhere_stay_with_python(tiny: str) -> None:
+    """A replica's, whose router writes the log of requests: Python tells them on standard error."""
+    logger = logging.getLogger("uvicorn")
+    before = [*logger.handlers]
+    with running(tiny, log=ServerLog()):
+        assert logger.handlers == before
+    with running(tiny, log=ServerLog(write=print)):
+        assert len(logger.handlers) == len(before) + 1
+
+
 def test_a_server_that_stops_lets_short_requests_end(tiny: str) -> None:
     with running(tiny, drain_seconds=20.0) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.text, "go", max_tokens=400)

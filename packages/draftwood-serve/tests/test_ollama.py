@@ -264,9 +264,8 @@ def test_loading_takes_what_the_model_took_and_no_time_in_the_queue(
     how: Any = {"method": "plain", "max_batch": 1, "others": [small]}
     with running(endless, **how) as server, ThreadPoolExecutor(1) as pool:
         first, again = (server.post("/api/generate", model="small", **body) for _ in range(2))
-        assert first["load_duration"] > 0.05e9
+        assert first["load_duration"] > 10 * again["load_duration"]
         assert first["total_duration"] > first["load_duration"]
-        assert again["load_duration"] < 0.05e9
         embedded = server.post("/api/embed", model="small", input="a")
         assert embedded["load_duration"] < 0.05e9
         with send(server, prompt="go", max_tokens=500_000):

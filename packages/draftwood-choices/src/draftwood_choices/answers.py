@@ -107,12 +107,13 @@ def written(
     from draftwood.text.builder import TextBuilder
 
     made = list[draftwood.Generation]()
+    shown = {} if behind else lm.shown_tokens  # of a chat's answer
     for tokens in texts:
         stats = Stats(tokens=len(tokens))
         if not made:
             stats.prefills, stats.target_runs = 1, runs
             stats.seconds |= {"prefill": prefill_seconds, "target": seconds - prefill_seconds}
-        text = TextBuilder.whole(lm.tokenizer, tokens, behind)
+        text = TextBuilder.whole(lm.tokenizer, tokens, behind, shown)
         reason = "stop" if tokens and tokens[-1] in options.stop_tokens else "length"
         made.append(draftwood.Generation(text, list(tokens), reason, lm.name, name, stats))
     return made

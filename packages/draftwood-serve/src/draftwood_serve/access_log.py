@@ -30,6 +30,10 @@ ENDS = {"text/event-stream": b"\n\n", "application/x-ndjson": b"\n"}
 """Ends of an event by the kind of stream."""
 
 
+def nowhere(line: str) -> None:
+    """Write no line."""
+
+
 @dataclass(frozen=True)
 class ServerLog:
     """Lines of a server, on standard error.
@@ -38,13 +42,13 @@ class ServerLog:
         level: of ``LEVELS``; lines of less weight are left out.
         as_json: write each as a JSON object.
         colour: whether the terminal shows it.
-        write: takes a line.
+        write: takes a line; a replica's go nowhere, as its router has a log.
     """
 
     level: str = "info"
     as_json: bool = False
     colour: bool = False
-    write: Callable[[str], None] = lambda line: None
+    write: Callable[[str], None] = nowhere
 
     def shows(self, level: str) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.level)
@@ -101,7 +105,10 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def noting(logger: logging.Logger, log: ServerLog) -> Iterator[None]:
-    """Write what a logger tells as lines of the server's log."""
+    """Write what a logger tells as lines of the server's log; of one that goes nowhere, as ever."""
+    if log.write is nowhere:
+        yield
+        return
     handler = _Notes(log)
     logger.addHandler(handler)
     try:

@@ -222,9 +222,10 @@ class LoadedTarget:
         left = None if context is None else context - tokens
         least = min(each for each in (LEAST_TOKENS, answer, left) if each is not None)
         if held is not None and tokens + least > held:
+            beside = " beside its answer" if least else ""
             raise ValueError(
-                f"the prompt has {tokens} tokens and the server's cache holds {held - least} beside"
-                " its answer; shorten it, or start the server with more --cache-memory"
+                f"the prompt has {tokens} tokens and the server's cache holds {held - least}"
+                f"{beside}; shorten it, or start the server with more --cache-memory"
             )
 
 

@@ -140,6 +140,18 @@ def test_an_answer_on_the_line_where_its_thought_ends_is_not_dim() -> None:
     assert dim == ["<|channel>thought", "so", "on<channel|>", ""]
 
 
+def test_an_answer_keeps_its_styles_behind_a_thought_on_its_line() -> None:
+    channels = Thought("<|channel|>analysis<|message|>", "<|final|>", False, "<|answer|>")
+    fenced = Markdown(channels)
+    for line in ("<|channel|>analysis<|message|>so<|final|>```python", "x = 1"):
+        assert fenced.line(line) is not None
+    assert fenced.fence == "```"
+    painted = Markdown(channels).line("<|answer|># Title")
+    assert painted is not None
+    styles = {painted.plain[each.start : each.end]: str(each.style) for each in painted.spans}
+    assert styles == {"<|answer|>": "dim", "# Title": "bold"}
+
+
 def test_each_piece_is_seen_at_once(terminal: Terminal) -> None:
     place = writer()
     for piece in ("```py", "thon\nde", "f le"):

@@ -186,6 +186,17 @@ def configured(**settings: Any) -> dict[str, Any]:
     return {"model_type": "llama", **GROUPED, "head_dim": 128, **settings}
 
 
+def growing(growth: Any) -> dict[str, Any]:
+    """Rotary parameters of Ministral 3, whose queries grow so."""
+    return {"rope_type": "yarn", "factor": 2.0, "llama_4_scaling_beta": growth}
+
+
+@pytest.mark.parametrize("family", WITH_IMAGES)
+def test_models_with_images_have_skeletons(family: str) -> None:
+    made = skeleton(hf_model(family).config)
+    assert not any(buffer.is_meta for name, buffer in made.named_buffers() if "inv_freq" in name)
+
+
 def of_transformers(config: dict[str, Any]) -> tuple[Any, Any]:
     """Transformers' configuration and table of rotary frequencies of a file's content."""
     made = AutoConfig.for_model(**config)
@@ -281,6 +292,10 @@ def test_tables_by_kinds_of_layers_are_those_of_transformers(more: dict[str, Any
         ({"model_type": "gemma2", "attn_logit_softcapping": 0.0}, "one of its bounds is 0.0"),
         ({"model_type": "cohere", "use_qk_norm": True}, "a weight for each head"),
         ({"model_type": "olmoe", "clip_qkv": 8.0}, "clips queries"),
+        ({"model_type": "ministral3", "rope_parameters": growing("x")}, "is 0 or no number"),
+        ({"model_type": "ministral3", "rope_parameters": growing(float("nan"))}, "no number"),
+        ({"model_type": "mistral3", "text_config": {}}, "text_config is not one of ministral3"),
+        ({"model_type": "mistral3", "text_config": {"model_type": "mistral"}}, "not one of minis"),
     ],
 )
 def test_what_is_not_known_is_refused_with_a_reason(settings: dict[str, Any], reason: str) -> None:

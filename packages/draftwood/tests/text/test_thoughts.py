@@ -146,8 +146,30 @@ def test_a_grammar_begins_behind_the_tags_that_it_cannot_write() -> None:
         stream = lm.stream("x", grammar=grammar, max_new_tokens=1)
         found = lm.tokenizer.decode(stream.sequence.prompt, skip_special_tokens=False)
         assert found == free + CHANNELS.answer
-    found = lm.generate("x", json_schema=SCHEMA, max_new_tokens=40).text
-    assert json.loads(found) == {"a": 1}
+    found = lm.generate("x", json_schema=SCHEMA, max_new_tokens=40, n=3, temperature=1)
+    assert [json.loads(each.text) for each in found.answers] == [{"a": 1}] * 3
+
+
+def test_a_stop_string_may_stand_beside_a_tag_that_is_shown() -> None:
+    lm = with_tags(CHANNELS)
+    stop = f"so{CHANNELS.closing}"
+    stream = lm.stream("x", stop=[stop])
+    (builder,) = stream.sequence.stops
+    builder.add(lm.tokenizer(f"and {stop}yes", add_special_tokens=False)["input_ids"])
+    assert (builder.text, builder.stopped_by) == ("and ", stop)
+    with pytest.raises(ValueError, match="holds the special token"):
+        lm.stream("x", stop=[stop], raw=True)
+
+
+def test_tokens_that_decode_to_nothing_anyhow_are_no_tags() -> None:
+    lm = with_tags(OTHERS[2])
+    shown, decode = lm.shown_tokens, lm.tokenizer.decode
+    assert {*shown.values()} == {*special_in(OTHERS[2])}
+    silent = next(iter(shown))
+    lm.tokenizer.decode = lambda tokens, **more: (
+        "" if tokens == [silent] else decode(tokens, **more)
+    )
+    assert silent not in lm.shown_tokens
 
 
 def test_names_that_a_template_asks_for_are_given_to_it() -> None:

@@ -33,8 +33,9 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
     proposer.spent.passes += task.runs
     proposer.spent.tokens += task.rows
     made, behind = list[Proposal](), lm.text_before(given, params.raw)
+    shown = {} if params.raw else lm.shown_tokens
     for each in task.texts:
-        text = TextBuilder.whole(lm.tokenizer, each.tokens, behind)
+        text = TextBuilder.whole(lm.tokenizer, each.tokens, behind, shown)
         mean = each.log_prob / max(1, len(each.tokens))
         made.append(proposer.judged(Proposal(text, each.tokens, mean, value=each.log_prob)))
     return Solution(best_of(made), made, notes=told_fewer(len(made), options.answers))

@@ -114,6 +114,7 @@ class StepTree:
         self.proposer = proposer
         self.task, self.prompt = prompt, proposer.lm.encode(prompt, proposer.raw)
         self.behind = proposer.lm.text_before(self.prompt, proposer.raw)
+        self.shown = {} if proposer.raw else proposer.lm.shown_tokens
         self.length: int = proposer.options.get("max_new_tokens", 128)
         if proposer.context is not None:
             self.length = min(self.length, max(1, proposer.context - len(self.prompt)))
@@ -142,7 +143,7 @@ class StepTree:
             ended = made.token_ids[-1] in self.ends or len(tokens) >= self.length
             told = [*above.logprobs, *(each.logprob for each in made.logprobs or ())]
             step = Proposal(
-                TextBuilder.whole(lm.tokenizer, tokens, self.behind),
+                TextBuilder.whole(lm.tokenizer, tokens, self.behind, self.shown),
                 tokens,
                 sum(told) / len(tokens),
                 told,

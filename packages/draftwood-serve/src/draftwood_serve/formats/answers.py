@@ -146,8 +146,7 @@ class AnswerTo:
 
     def _teller(self, choice: int) -> StepTeller:
         job = self.job
-        behind = job.choices[choice].builder.behind
-        return StepTeller(self.token_texts, job.method, job.started, behind)
+        return StepTeller(self.token_texts, job.method, job.started, job.choices[choice].builder)
 
     @property
     def ended(self) -> bool:

@@ -16,14 +16,12 @@ class StepTeller:
         texts: of the model's tokens.
         method: that proposed a draft token where its tree does not say what did.
         started: when the request's turn came, in seconds of ``time.perf_counter``.
-        behind: tokens with which the text goes on.
+        of: builds the text; here it is built a token at a time.
     """
 
-    def __init__(
-        self, texts: TokenTexts, method: str, started: float, behind: Sequence[int]
-    ) -> None:
+    def __init__(self, texts: TokenTexts, method: str, started: float, of: TextBuilder) -> None:
         self.texts, self.method, self.started = texts, method, started
-        self._builder = TextBuilder(texts.tokenizer, behind=behind)
+        self._builder = TextBuilder(texts.tokenizer, behind=of.behind, shown=of.shown)
 
     def tell_all(self, steps: Sequence[TracedStep]) -> list[dict[str, Any]]:
         """All steps of a text that is whole."""

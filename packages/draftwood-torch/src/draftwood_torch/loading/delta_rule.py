@@ -34,7 +34,7 @@ class DeltaRuleTensors(TensorProcessor):
     def process(self, weights: Numbers, name: str, **_: Any) -> GGUFTensor:
         found = TENSOR.fullmatch(name)
         if found is not None and int(found["layer"]) >= self.config["num_hidden_layers"]:
-            return GGUFTensor(weights, None, {})
+            return GGUFTensor(weights, None, {})  # type: ignore[arg-type]
         rest = name if found is None else found["rest"]
         if rest.endswith("norm.weight") and rest != "ssm_norm.weight":
             weights = weights - np.float32(1)
@@ -48,6 +48,8 @@ class DeltaRuleTensors(TensorProcessor):
             return self._joined(values, size)
         if name in HEAD_ROWS:
             values = self._joined(values, 1)
+            if name == "ssm_a" and not (values < 0).all():
+                raise ValueError("its ssm_a holds a number that is no decay, 0 or above")
             return np.log(-values) if name == "ssm_a" else values
         if name in ("attn_qkv.weight", "ssm_conv1d.weight"):
             values = np.concatenate([values[:before], self._joined(values[before:], size)])

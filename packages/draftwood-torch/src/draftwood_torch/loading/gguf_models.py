@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from draftwood.loading.gguf_settings import ARCHITECTURES
-from draftwood.models.shapes import require_none
+from draftwood.models.shapes import other_shape, require_none
 from draftwood_torch.loading import skeleton
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.models import experts
@@ -59,9 +59,12 @@ def read_model(content: "Content", dtype: str) -> Any:
 def _weights(content: "Content", model: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """All tensors under the model's names and in its layout."""
     layout, found = TransformersLayout(content.architecture, model), dict[str, torch.Tensor]()
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for _, tensor in content.tensors:
         name, values = layout.place(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
         if name is not None:
+            if values.shape != shapes[name]:
+                raise ValueError(f"its tensor {other_shape(name, values.shape, shapes[name])}")
             found[name] = torch.from_numpy(values.copy()).to(dtype)
     return found | {name: tensor.to(dtype) for name, tensor in layout.joined.items()}
 

@@ -33,6 +33,6 @@ def _make_rotary(model: Any) -> None:
     """Compute tables of rotary frequencies, which are not stored."""
     for module in model.modules():
         if "Rotary" in type(module).__name__:
-            made = type(module)(config=model.config)
+            made = type(module)(config=module.config)
             for name, buffer in made.named_buffers(recurse=False):
                 module.register_buffer(name, buffer, persistent=False)

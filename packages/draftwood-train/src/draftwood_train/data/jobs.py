@@ -7,6 +7,7 @@ would (Xu et al. 2024, arXiv:2406.08464).
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
+from draftwood.text.builder import TextBuilder
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import words
 from draftwood_train.data.options import DataOptions
@@ -167,8 +168,9 @@ class Jobs:
         return made
 
     def _answer(self, text: MadeText) -> str:
-        tokens = list(text.tokens[text.answer :])
-        return str(self.lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+        prompt, answer = list(text.tokens[: text.answer]), text.tokens[text.answer :]
+        whole = TextBuilder.whole(self.lm.tokenizer, answer, shown=self.lm.shown_tokens)
+        return self.lm.said(whole, prompt).strip()
 
     def _answers(
         self,

@@ -250,7 +250,7 @@ class Conversation:
         result = stream.result
         self._count(result)
         # a question without an answer would break templates in which the roles take turns
-        if said := self._said(result.text, tokens):
+        if said := self.lm.said(result.text, tokens):
             self.messages += [asked[-1], {"role": "assistant", "content": said}]
             self._keep()
         if stopped:
@@ -261,11 +261,6 @@ class Conversation:
             say_tree(stream, self.lm.tokenizer)
         if self.manner.interactive:
             say_summary(result.stats, result.method)
-
-    def _said(self, text: str, asked: list[int]) -> str:
-        """An answer as later questions show it: templates cut off thoughts in tags of their own."""
-        thought = self.lm.thought(asked)
-        return thought.said(text) if thought is not None and self.lm.shown_tokens else text
 
     def _count(self, result: "Generation") -> None:
         self.stats += result.stats

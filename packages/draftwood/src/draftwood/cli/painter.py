@@ -144,9 +144,16 @@ class Markdown:
 
         if (self.begins or self.thinks) and line.strip():
             if thought := self._thought(line):
-                return Text.assemble((thought, "dim"), line[len(thought) :])
+                said = line[len(thought) :]
+                return Text.assemble((thought, "dim"), self._said(said) or said)
         elif self.thinks:
             return None
+        return self._said(line)
+
+    def _said(self, line: str) -> "Text | None":
+        """A line of an answer in its styles; None where it has none."""
+        from rich.text import Text
+
         fence = FENCE.fullmatch(line)
         if self.fence:
             if fence and fence[1].startswith(self.fence) and not fence[2]:
@@ -162,7 +169,10 @@ class Markdown:
         """The part of a line that belongs to a thought, with its tags."""
         assert self.thought is not None
         opening, closing = self.thought.opening.rstrip(), self.thought.closing
-        is_thought = self.thinks or line.lstrip().startswith(opening)
+        begun, answer = line.lstrip(), self.thought.answer
+        is_thought = self.thinks or begun.startswith(opening)
+        if not is_thought and answer and begun.startswith(answer):
+            closing, is_thought = answer, True
         before, tag, _ = line.partition(closing)
         self.begins, self.thinks = False, is_thought and not tag
         return before + tag if is_thought else ""

@@ -8,11 +8,12 @@ from draftwood.loading.gguf_settings import text_alone
 
 def qwen35(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     """Layers behind the text's foretell tokens; they are left out."""
-    layers = common["num_hidden_layers"] - metadata.take("nextn_predict_layers", 0)
-    every = metadata.take("full_attention_interval", 4)
-    told = metadata.take_each("attention.recurrent_layers", 0) or [
-        (layer + 1) % every != 0 for layer in range(layers)
-    ]
+    layers = common["num_hidden_layers"] - int(metadata.take("nextn_predict_layers", 0))
+    every = int(metadata.take("full_attention_interval", 4))
+    told = metadata.take_each("attention.recurrent_layers", 0)
+    told = told or [(layer + 1) % every != 0 for layer in range(layers)]
+    if not isinstance(told, list) or not 0 < layers <= min(len(told), common["num_hidden_layers"]):
+        raise ValueError(f"its attention.recurrent_layers do not tell of {layers} layers")
     heads = metadata.need_count("ssm.time_step_rank")
     size, rest = divmod(metadata.need_count("ssm.inner_size"), heads)
     if rest:

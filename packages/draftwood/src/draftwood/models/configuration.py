@@ -157,7 +157,7 @@ def _class_of(told: Mapping[str, Any]) -> ConfigurationClass:
             f" {', '.join(name for name, each in CLASSES.items() if each.architecture)}"
         )
     text = told.get("text_config") if kind.part else told
-    if not isinstance(text, Mapping) or text.get("model_type", kind.part) != (
+    if not isinstance(text, Mapping) or text.get("model_type", kind.usual_part or kind.part) != (
         kind.part or told["model_type"]
     ):
         raise UnknownConfigurationError(f"its text_config is not one of {kind.part}")
@@ -334,8 +334,9 @@ def _why_not_scales(config: ModelConfiguration) -> str | None:
         scales = config.family.scales(config)
     except (TypeError, ZeroDivisionError):
         return "one of its factors is 0 or no number"
-    bounds = (scales.score_cap, scales.logit_cap, scales.gate_limit)
+    bounds = (scales.score_cap, scales.logit_cap, scales.gate_limit, scales.growth_every)
     factors = (scales.embedding, scales.inputs, scales.residual, scales.logits, scales.gate_slope)
+    factors += (scales.query_growth,)
     told = [each for each in (scales.attention, *bounds) if each is not None]
     if not all(map(is_number, (*factors, *told))):
         return "one of its factors is 0 or no number"

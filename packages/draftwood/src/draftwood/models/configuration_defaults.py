@@ -22,6 +22,7 @@ class ConfigurationClass:
         layer_types: kinds of the layers; None where the class has none.
         makes_windows: False for models that ignore a window.
         part: type of the text part; empty where there is none.
+        usual_part: type of a text part that names none, where Transformers takes another.
     """
 
     architecture: str = ""
@@ -32,6 +33,7 @@ class ConfigurationClass:
     layer_types: Rule | None = None
     makes_windows: bool = False
     part: str = ""
+    usual_part: str = ""
 
 
 def _kinds(config: Any, is_sliding: Callable[[int], bool]) -> list[str]:
@@ -122,14 +124,20 @@ CLASSES: dict[str, ConfigurationClass] = {
         "Ministral3ForCausalLM",
         _values(
             (131072, 4096, 14336, 34, 32, 262144),
-            **{"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5},
-            sliding_window=None,
+            **{
+                "num_key_value_heads": 8,
+                "head_dim": 128,
+                "rms_norm_eps": 1e-5,
+                "sliding_window": None,
+            },
         )
         | {"rope_parameters": _MINISTRAL3_ROTARY},
         theta=1_000_000.0,
         makes_windows=True,
     ),
-    "mistral3": ConfigurationClass("Mistral3ForConditionalGeneration", part="ministral3"),
+    "mistral3": ConfigurationClass(
+        "Mistral3ForConditionalGeneration", part="ministral3", usual_part="mistral"
+    ),
     "seed_oss": ConfigurationClass(
         "SeedOssForCausalLM",
         _values(

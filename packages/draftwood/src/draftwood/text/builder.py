@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 from draftwood.tokenizer.protocol import AnyTokenizer
 
 TAIL = 16
 """Fewest tokens before a text that are decoded with it, so that spaces and bytes come out right."""
+
+NO_TOKENS: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass
@@ -52,7 +55,14 @@ class TextBuilder:
         self._window, self._done = [*self.behind], len(self.behind)
         special = _special_tokens(self.tokenizer) if self.stop else {}
         for stop in self.stop:
-            inside = next((text for text in special if text in stop and text != stop), None)
+            inside = next(
+                (
+                    text
+                    for text, token in special.items()
+                    if text in stop and text != stop and token not in self.shown
+                ),
+                None,
+            )
             if inside is not None and stop not in special:
                 raise ValueError(
                     f"the stop string {stop!r} holds the special token {inside!r} and more, but"
@@ -62,10 +72,14 @@ class TextBuilder:
 
     @classmethod
     def whole(
-        cls, tokenizer: AnyTokenizer, tokens: Sequence[int], behind: Sequence[int] = ()
+        cls,
+        tokenizer: AnyTokenizer,
+        tokens: Sequence[int],
+        behind: Sequence[int] = (),
+        shown: Mapping[int, str] = NO_TOKENS,
     ) -> str:
         """Text of tokens that are all there."""
-        builder = cls(tokenizer, behind=behind)
+        builder = cls(tokenizer, behind=behind, shown=shown)
         builder.add(tokens)
         builder.finish()
         return builder.text

@@ -337,6 +337,13 @@ class ChatTemplate:
 
         return shown_tokens(self.tokenizer)
 
+    def said(self, text: str, prompt: Sequence[int]) -> str:
+        """Cut an answer to what later questions show: templates cut thoughts in tags off that are
+        no special tokens.
+        """
+        thought = self.thought(prompt) if self.shown_tokens else None
+        return text if thought is None else thought.said(text)
+
     def thought(self, prompt: Sequence[int]) -> "Thought | None":
         """Tags of a thought that an answer to a chat may begin with; None where it has none."""
         from draftwood.text.thoughts import Thought

@@ -82,8 +82,9 @@ def shown_tokens(tokenizer: AnyTokenizer) -> Mapping[int, str]:
         return {}
     found = {}
     for token in tokenizer("".join(tags), add_special_tokens=False)["input_ids"]:
-        if not tokenizer.decode([token], skip_special_tokens=True):
-            found[token] = str(tokenizer.decode([token], skip_special_tokens=False))
+        text = str(tokenizer.decode([token], skip_special_tokens=False))
+        if text and not tokenizer.decode([token], skip_special_tokens=True):
+            found[token] = text
     return found
 
 
@@ -115,7 +116,7 @@ def with_closed_thought(
     """Close a thought at the end of a prompt, where a grammar leaves no place for one.
 
     Else JSON would be written as a thought. The tags stand as where templates think nothing. No
-    grammar writes tags of special tokens.
+    grammar writes tags of special tokens. A prompt that ends with the tags stays as it is.
     """
     from draftwood.grammar.grammar import Grammar
 
@@ -128,4 +129,5 @@ def with_closed_thought(
             return tokens
         is_element = thought.closing.startswith("</")
         ending = f"\n{thought.closing}\n\n" if is_element else thought.closing
-    return tokens + (tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else [])
+    added = list(tokenizer(ending, add_special_tokens=False)["input_ids"]) if ending else []
+    return tokens if tokens[len(tokens) - len(added) :] == added else tokens + added
