@@ -97,6 +97,7 @@ _GPT_OSS_ROTARY = {
     **{"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0},
     **{"truncate": False, "original_max_position_embeddings": 4096},
 }
+_WIDE: dict[str, Any] = {"num_key_value_heads": 8, "head_dim": 128}
 _MINISTRAL3_ROTARY = {
     **{"rope_type": "yarn", "rope_theta": 1_000_000.0, "factor": 16.0, "mscale": 1.0},
     **{"original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0},
@@ -124,12 +125,7 @@ CLASSES: dict[str, ConfigurationClass] = {
         "Ministral3ForCausalLM",
         _values(
             (131072, 4096, 14336, 34, 32, 262144),
-            **{
-                "num_key_value_heads": 8,
-                "head_dim": 128,
-                "rms_norm_eps": 1e-5,
-                "sliding_window": None,
-            },
+            **{**_WIDE, "rms_norm_eps": 1e-5, "sliding_window": None},
         )
         | {"rope_parameters": _MINISTRAL3_ROTARY},
         theta=1_000_000.0,
@@ -143,7 +139,7 @@ CLASSES: dict[str, ConfigurationClass] = {
         _values(
             (155136, 4096, 27648, 64, 80, 524288),
             **{"attention_bias": True, "attention_out_bias": False, "mlp_bias": False},
-            **{"num_key_value_heads": 8, "head_dim": 128},
+            **_WIDE,
         ),
     ),
     "ernie4_5": ConfigurationClass(
