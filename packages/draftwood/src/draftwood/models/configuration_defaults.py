@@ -155,11 +155,8 @@ CLASSES: dict[str, ConfigurationClass] = {
         "Exaone4ForCausalLM",
         _values(
             (102400, 4096, 16384, 32, 32, 2048),
-            num_key_value_heads=32,
-            rms_norm_eps=1e-5,
-            sliding_window=4096,
-            sliding_window_pattern=4,
-            layer_types=None,
+            **{"num_key_value_heads": 32, "rms_norm_eps": 1e-5, "layer_types": None},
+            **{"sliding_window": 4096, "sliding_window_pattern": 4},
         ),
         layer_types=_every(4),
         makes_windows=True,
