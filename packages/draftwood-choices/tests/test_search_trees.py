@@ -29,6 +29,7 @@ class Lines(Proposer):
             tokenizer=SimpleNamespace(decode=lambda tokens, **more: "".join(map(chr, tokens))),
             encode=lambda prompt, raw: [1],
             text_before=lambda tokens, raw: [],
+            shown_tokens={},
         )
         super().__init__(lm)  # type: ignore[arg-type]
         self.drawn, self.counts = list(drawn), list[int]()
