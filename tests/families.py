@@ -241,9 +241,7 @@ LEAN = (
     "mistral-window",
     "seed-oss",
     "ernie",
-    "ernie-biased",
     "exaone4",
-    "exaone4-whole",
     "glm4",
     "qwen2",
     "qwen2-window",
@@ -263,6 +261,7 @@ LEAN = (
     "cohere2",
 )
 GROWN = ("ministral3",)  # queries, by a position that no graph knows
+VARIANTS = ("ernie-biased", "exaone4-whole")  # whose tensors or layers alone are others
 WITH_IMAGES = ("gemma3-images", "ministral3-images")  # of which the text part runs
 ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe", "gpt-oss")  # to experts
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]

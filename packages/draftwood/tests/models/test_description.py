@@ -35,13 +35,14 @@ from families import (
     GROWN,
     LEAN,
     ROUTED,
+    VARIANTS,
     WITH_IMAGES,
     hf_model,
     random_model,
     some_tokens,
 )
 
-NATIVE = (*LEAN, *ROUTED, *GROWN, *WITH_IMAGES)
+NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *WITH_IMAGES)
 VECTORS = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
