@@ -252,6 +252,19 @@ def test_a_stream_whose_replica_ends_is_told_so(path: str, last: str | None) -> 
     assert "again" in told["message"]
 
 
+def test_a_stream_that_was_whole_when_its_replica_ended_stays_so() -> None:
+    done = b"data: [DONE]\n\n"
+    with (
+        played(*chunked(EVENT, done, HALF)) as address,
+        front(address) as found,
+        found.client.stream("POST", "/v1/completions", json={}) as answer,
+    ):
+        assert [line for line in answer.iter_lines() if line] == [
+            'data: {"choices": []}',
+            "data: [DONE]",
+        ]
+
+
 def test_a_response_whose_replica_ends_is_told_so_as_its_api_has_it() -> None:
     with (
         played(*chunked(EVENT + EVENT, HALF)) as address,

@@ -209,6 +209,7 @@ class Forwarding:
         if not router.settings.api_keys:
             self.headers[b"authorization"] = f"Bearer {router.replicas.key}".encode()
         self.begun = self._cut = False
+        self._is_whole = False  # once the last event of a stream was passed on
         self._told = 0  # events
 
     def cut(self) -> None:
@@ -256,6 +257,8 @@ class Forwarding:
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
             except httpx.TransportError:
+                if self._is_whole:  # it ended behind the last event
+                    return await self._write(b"", more=False)
                 ended += 1
                 if self.begun or ended == MOST_ENDED:
                     raise lost() if self.begun else ends_replicas() from None
@@ -290,6 +293,7 @@ class Forwarding:
                 if end:
                     self._told += events.count(mark) + 1
                     await self._write(events + end)
+                    self._is_whole = (events + end).endswith(DONE.encode())
             held, _, outcome = held.partition(MARK)
             self._hear(outcome)
             await self._write(held, more=False)
