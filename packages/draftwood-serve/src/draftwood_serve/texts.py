@@ -154,7 +154,7 @@ class _HeldLogprobs:
 
     def __init__(self, builder: TextBuilder) -> None:
         # the text without stop strings, a token at a time
-        self._own = TextBuilder(builder.tokenizer, behind=builder.behind, shown=builder.shown)
+        self._own = builder.without_stops()
         self._of = builder
         self._held: deque[ToldToken] = deque()
         self._ends: deque[int] = deque()

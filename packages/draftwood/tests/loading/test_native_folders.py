@@ -20,9 +20,8 @@ from draftwood.models.decoder import Decoder
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.native import NativeModel
 from draftwood.storage import safetensors as storage
-from families import GROWN, LEAN, ROUTED, VARIANTS, WITH_IMAGES, some_tokens
+from families import NATIVE, some_tokens
 
-NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *WITH_IMAGES)
 WEIGHTS = "model.safetensors"
 
 

@@ -32,17 +32,13 @@ from draftwood_torch.models.state import ModelArrays
 from families import (
     FAMILIES,
     GROUPED,
-    GROWN,
-    LEAN,
-    ROUTED,
-    VARIANTS,
+    NATIVE,
     WITH_IMAGES,
     hf_model,
     random_model,
     some_tokens,
 )
 
-NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *WITH_IMAGES)
 VECTORS = torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 

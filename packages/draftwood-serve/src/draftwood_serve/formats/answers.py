@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftwood.text.builder import TextBuilder
 from draftwood_serve.errors import ApiError, as_json, broken
 from draftwood_serve.formats.steps import StepTeller
 from draftwood_serve.jobs import TextJob
@@ -70,9 +69,7 @@ class AnswerTo:
         self.wholes = [WholeText() for _ in choices]
         for number, each in enumerate(choices):
             if each.thought is not None:
-                own = each.builder
-                builder = TextBuilder(own.tokenizer, behind=own.behind, shown=own.shown)
-                self._thoughts[number] = ThoughtCounter(builder, each.thought)
+                self._thoughts[number] = ThoughtCounter(each.builder.without_stops(), each.thought)
 
     @property
     def job(self) -> TextJob:

@@ -21,7 +21,7 @@ class StepTeller:
 
     def __init__(self, texts: TokenTexts, method: str, started: float, of: TextBuilder) -> None:
         self.texts, self.method, self.started = texts, method, started
-        self._builder = TextBuilder(texts.tokenizer, behind=of.behind, shown=of.shown)
+        self._builder = of.without_stops()
 
     def tell_all(self, steps: Sequence[TracedStep]) -> list[dict[str, Any]]:
         """All steps of a text that is whole."""

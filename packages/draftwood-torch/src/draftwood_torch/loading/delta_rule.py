@@ -9,8 +9,6 @@ from transformers.modeling_gguf_pytorch_utils import GGUFTensor, TensorProcessor
 
 TENSOR = re.compile(r"blk\.(?P<layer>\d+)\.(?P<rest>.+)")
 STEP = re.compile(r"\blayers\.(\d+)\.linear_attn\.dt_bias$")
-VALUE_ROWS = ("attn_gate.weight",)
-"""Tensors of which all rows are those of values, a head of them each."""
 HEAD_ROWS = ("ssm_beta.weight", "ssm_alpha.weight", "ssm_a", "ssm_dt.bias")
 """Tensors with a row for each head of values."""
 
@@ -44,7 +42,7 @@ class DeltaRuleTensors(TensorProcessor):
         size, before = self.config["linear_value_head_dim"], self._keys
         if name == "ssm_out.weight":
             return self._joined(values.T, size).T
-        if name in VALUE_ROWS:
+        if name == "attn_gate.weight":
             return self._joined(values, size)
         if name in HEAD_ROWS:
             values = self._joined(values, 1)

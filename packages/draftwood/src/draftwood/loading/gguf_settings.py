@@ -283,10 +283,6 @@ def _seed_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ernie(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    return {"use_bias": "blk.0.attn_q.bias" in metadata.shapes}
-
-
 def _command_r(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {"logit_scale": metadata.need("logit_scale")}
 
@@ -348,14 +344,11 @@ def _granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cohere2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    found = {
-        "logit_scale": metadata.need("logit_scale"),
-        "sliding_window": metadata.need_count("attention.sliding_window"),
-    }
-    return found | _pattern(metadata, common, every=4)
+    window = {"sliding_window": metadata.need_count("attention.sliding_window")}
+    return _command_r(metadata, common) | window | _pattern(metadata, common, every=4)
 
 
-def _starcoder2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+def _use_bias(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {"use_bias": "blk.0.attn_q.bias" in metadata.shapes}
 
 
@@ -372,7 +365,7 @@ ARCHITECTURES = {
     "llama": Architecture("llama", USUAL, more=_llama, of_experts="mixtral"),
     "mistral3": Architecture("ministral3", USUAL, more=_ministral3, layout="llama"),
     "seed_oss": Architecture("seed_oss", USUAL, more=_seed_oss),
-    "ernie4_5": Architecture("ernie4_5", USUAL, more=_ernie),
+    "ernie4_5": Architecture("ernie4_5", USUAL, more=_use_bias),
     "exaone4": Architecture("exaone4", USUAL, more=_exaone4),
     "glm4": Architecture("glm4", USUAL, partial_rotary=True, more=_glm4),
     "internlm2": Architecture("llama", USUAL, more=_attention_bias, layout="llama"),
@@ -398,7 +391,7 @@ ARCHITECTURES = {
     "granite": Architecture("granite", USUAL, more=_granite, layout="llama"),
     "command-r": Architecture("cohere", (LAYER_NORM, "layer_norm_eps"), more=_command_r),
     "cohere2": Architecture("cohere2", (LAYER_NORM, "layer_norm_eps"), more=_cohere2),
-    "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_starcoder2),
+    "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_use_bias),
     "nemotron": Architecture(
         "nemotron", (LAYER_NORM, "norm_eps"), partial_rotary=True, more=_attention_bias
     ),

@@ -19,7 +19,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 RENAMED = {"attention": FULL}
 SCALED = ("llama3", "yarn", "longrope")
 """Scalings that go by the length of the first training texts."""
-PARTIAL = ("Phi3ForCausalLM", "StableLmForCausalLM", "Glm4ForCausalLM")
+PARTIAL = {kind.architecture for kind in CLASSES.values() if kind.partial is not None}
 """Classes that can rotate a part of each head."""
 REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
 """Keys that change a model in ways that are not known here, unless they say nothing."""

@@ -185,6 +185,7 @@ _AROUND = LayerNorms(
     "post_attention_layernorm",
     "post_feedforward_layernorm",
 )
+_BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
 _MINISTRAL3 = Family("Ministral 3", scales=_ministral3)
 _GEMMA3 = Family(
     "Gemma 3",
@@ -242,11 +243,11 @@ FAMILIES: dict[str, Family] = {
     ),
     "Olmo2ForCausalLM": Family(
         "OLMo 2",
-        LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm"),
+        _BEHIND,
     ),
     "Exaone4ForCausalLM": Family(
         "EXAONE 4",
-        LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm"),
+        _BEHIND,
         rotary=lambda config, layer: (
             ""
             if config.sliding_window is None or config.layer_types[layer] == "sliding_attention"

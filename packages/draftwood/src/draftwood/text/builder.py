@@ -84,6 +84,10 @@ class TextBuilder:
         builder.finish()
         return builder.text
 
+    def without_stops(self) -> "TextBuilder":
+        """A builder of the same text, with no tokens yet, that no string ends."""
+        return TextBuilder(self.tokenizer, behind=self.behind, shown=self.shown)
+
     @property
     def may_stop(self) -> bool:
         """True if a string or special token may end the text."""
