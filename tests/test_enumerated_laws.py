@@ -22,6 +22,7 @@ from draftwood.drafters import (
     JacobiSampled,
     Lm,
     Medusa,
+    Mtp,
     StartFromLeft,
 )
 from draftwood.drafters.ctc_drafter import CtcDrafter
@@ -34,7 +35,7 @@ from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound
 from draftwood.testing import TableModel
-from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
+from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa, tiny_mtp
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from law_cases import (
@@ -316,6 +317,29 @@ def test_law_of_the_likeliest_nodes_of_a_trained_head(
     model = road(tiny_llama(3, layers=1, vocab=VOCAB))
     drafter = Eagle(tiny_eagle(model, [0, 2]), model, BestFirst(2, 2, 3))
     assert off(model, drafter, Match(), Sampling(0.9)) < TOLERANCE
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
+def test_law_of_a_models_own_layer(rule: Verifier, off: Written) -> None:
+    model = NativeModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    layer = tiny_mtp(model)
+    for shape, sampling, steps in (
+        (Widths((1, 1)), Sampling(0.9), 1),
+        (Widths((2,)), MOST["penalties + bias"], 1),
+        (Widths((1,)), Sampling(0.9), 2),
+    ):
+        assert off(model, Mtp(layer, model, shape), rule, sampling, steps) < TOLERANCE
+    likeliest = Mtp(layer, model, BestFirst(2, 2, 3))
+    assert off(model, likeliest, Match(), Sampling(0.9)) < TOLERANCE
+
+
+class LyingMtp(LyingRows, Mtp): ...
+
+
+def test_a_models_own_layer_that_lies_about_its_rows_is_caught(off: Written) -> None:
+    model = NativeModel(tiny_llama(3, layers=1, vocab=VOCAB))
+    drafter = LyingMtp(tiny_mtp(model), model, Widths((1, 1)))
+    assert off(model, drafter, Rejection(), Sampling(0.9)) > DISTANCE
 
 
 @pytest.mark.parametrize("path", [LeanModel, NativeModel])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from draftwood_torch.heads.placed import OutputHead, PlacedHead
     from draftwood_torch.heads.texts import EagleText, LmText
     from draftwood_torch.lean.model import LeanModel
+    from draftwood_torch.loading.gguf_places import ModelParts
     from draftwood_torch.models.parallel import LeadingModel
     from draftwood_torch.models.transformers import TransformersModel
 
@@ -80,6 +81,27 @@ class TorchBackend(Backend):
         from draftwood_torch.loading.gguf_models import saver
 
         return saver(content, dtype)
+
+    def gguf_parts(self, content: "Content") -> "ModelParts":
+        from draftwood_torch.loading.gguf_places import model_parts
+
+        return model_parts(content)
+
+    def read_blocks(
+        self,
+        folder: Path,
+        tensors: Mapping[str, Any],
+        products: str,
+        changes_of: Callable[[Mapping[str, Any]], Any] | None,
+    ) -> Any:
+        from draftwood_torch.loading.packed_models import read_blocks
+
+        return read_blocks(folder, tensors, products, changes_of)
+
+    def pack(self, hf_model: Any, products: str) -> None:
+        from draftwood_torch.loading.packed_models import pack
+
+        pack(hf_model, products)
 
     def require_split(self, name: str, processes: int, dtype: Any, device: Any) -> Path:
         from draftwood_torch.loading.parallel import require_split
@@ -136,9 +158,10 @@ class TorchBackend(Backend):
     def eagle_text(
         self, network: Any, embeddings: "EmbeddingsAndHead", logits: "OutputHead"
     ) -> "EagleText":
-        from draftwood_torch.heads.texts import EagleText
+        from draftwood_torch.heads.texts import EagleText, HeadRows
 
-        return EagleText(network, embeddings, logits)
+        rows, weight = HeadRows.of(network.config, network.fc.weight), network.fc.weight
+        return EagleText(network, network.config.reads, weight.dtype, rows, embeddings, logits)
 
     def lm_text(
         self, network: Any, embeddings: "EmbeddingsAndHead", logits: "OutputHead"

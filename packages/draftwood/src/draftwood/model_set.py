@@ -11,7 +11,6 @@ from draftwood.drafters.drafter import overlap_of
 from draftwood.drafters.resources import Later, Need, field_of
 from draftwood.heads import packed
 from draftwood.heads.folder import StoredHead
-from draftwood.heads.trained import TrainedHead
 from draftwood.loading.draft_models import load_draft_model, load_target
 from draftwood.loading.hub import folder_of_settings
 from draftwood.loading.names import BUILTIN_NAMES, DEFAULT_MODEL
@@ -158,7 +157,8 @@ class ModelSet:
         """All that there is for a method, by the field of ``Resources`` that it is."""
         files = self.files.items()
         found = {field_of(need): Later(partial(self.source, opened)) for need, opened in files}
-        found["head"] = Later(partial(self._head_for, known))
+        found["head"] = Later(partial(self.drafts.head_for, known, self.calibration))
+        found["mtp"] = Later(partial(self.drafts.mtp_of, self.model))
         found["curve"] = Later(partial(self.calibration.followed, measure))
         if self.drafts.model is not None:
             from draftwood.models.shared import shared_passes
@@ -174,10 +174,3 @@ class ModelSet:
         from draftwood.loading.vocabulary import vocabulary_digest
 
         return opened.source(vocabulary_digest(self.tokenizer), self.model.vocab_size)
-
-    def _head_for(self, known: Spec) -> TrainedHead | None:
-        """The head that was given, or the one that comes with draftwood for this model."""
-        drafts, takes_any = self.drafts, bool({"head", "draft-model"} & known.needs)
-        if takes_any or (drafts.head is not None and drafts.method == "auto"):
-            return drafts.head
-        return packed.shipped(self.calibration, IN_AUTO) if drafts.takes_shipped else None

@@ -187,9 +187,21 @@ def _trees(requests: list[list[Step]]) -> list[tuple[object, ...]]:
     ]
 
 
-def test_other_targets_and_heads_are_refused(target: NativeModel, trained: TrainedHead) -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("part", [1, 2])
+def test_a_head_in_pytorch_drafts_in_auto_too(
+    part: int, temperature: float, target: NativeModel
+) -> None:
+    """Also one that knows a part of the vocabulary."""
     lean = LeanModel(tiny_llama(0, layers=6))
-    with pytest.raises(ValueError, match="runs natively"):
-        methods.build("auto", lean, head=replace(trained))
+    head = tiny_eagle(target, range(0, target.vocab_size, part))
+    method = methods.build("auto", lean, head=head, curve=lambda rows: 1 + 0.01 * rows)
+    plain = methods.build("plain", lean)
+    found = steps_of(lean, method, temperature, PROMPTS)
+    assert texts(found) == texts(steps_of(lean, plain, temperature, PROMPTS))
+    assert all("eagle" in Stats.of(steps).sources for steps in found)
+
+
+def test_heads_of_other_kinds_are_refused(target: NativeModel) -> None:
     with pytest.raises(ValueError, match="does not draft with a drafter of the kind 'ctc'"):
         methods.build("auto", target, head=tiny_ctc(target))

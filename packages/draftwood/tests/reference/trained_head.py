@@ -9,7 +9,8 @@ from typing import Any
 
 from draftwood.arrays import below
 from draftwood.drafters.drafter import DraftRequest
-from draftwood.sources.source import AskedNode, Candidates, Evidence, TargetUpdate
+from draftwood.sources.asked import AskedNode
+from draftwood.sources.source import Candidates, Evidence, TargetUpdate
 from draftwood.sources.trained_head import (
     DEPTHS,
     FORGETTING,

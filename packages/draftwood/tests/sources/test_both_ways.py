@@ -21,6 +21,7 @@ from draftwood.sampling import Sampling
 from draftwood.sources import BigramPrior, Datastore, EarlierTexts, NearestState, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.auto.n_grams import MAX_ORDER
+from draftwood.sources.head_in_pytorch import HeadInPytorchSource
 from draftwood.sources.int4_self_draft import Int4SelfDraftSource
 from draftwood.sources.merger import Merger
 from draftwood.sources.prediction import PredictionSource
@@ -35,7 +36,8 @@ from reference.sessions import InPython, start
 from thinning import thinned
 
 FILES = compiler.SOURCES / "sources"
-SLOW = {NearestState.name, Int4SelfDraftSource.name, TrainedHeadSource.name}
+SLOW = {each.name for each in (NearestState, Int4SelfDraftSource, TrainedHeadSource)}
+SLOW.add(HeadInPytorchSource.name)
 """They read hidden states that no table has; see ``test_nearest_state`` and others."""
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")

@@ -25,7 +25,7 @@ from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Merger
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import tiny_drafter
+from draftwood.testing.heads import tiny_drafter, tiny_mtp
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
 from draftwood_torch.models.transformers import TransformersModel
@@ -81,7 +81,8 @@ def method_of(name: str, target: Model) -> Method:
         return Method(MultiSource((Suffix(), NGrams(), own), FREE), Match(), name)
     draft = target if "draft-model" in methods.spec(name).needs else None
     trained = tiny_drafter(name, target)
-    built = methods.build(name, target, draft, curve=FREE.seconds, head=trained)
+    mtp = tiny_mtp(target) if name in MTP and isinstance(target, NativeModel) else None
+    built = methods.build(name, target, draft, curve=FREE.seconds, head=trained, mtp=mtp)
     if name == "auto":
         return Method(
             MultiSource((Suffix(), NGrams(), BigramPrior.of(target)), FREE), built.verifier, name
@@ -92,8 +93,10 @@ def method_of(name: str, target: Model) -> Method:
 IN_PYTHON, CALLED_BACK = "auto, in Python", "auto, a source of it in Python"
 NAMES = [*(name for name in methods.known() if name != "plain"), IN_PYTHON, CALLED_BACK]
 TRAINED = {name for name in methods.known() if "head" in methods.spec(name).needs}
-# these need weights that 4 bits can stand in for, or an adapter for some rows of a pass
-NATIVE = {"shadow", "auto-shadow", "masked-block", "masked-in-pass"}
+# these need weights that 4 bits can stand in for, an adapter for some rows of a pass, or a layer
+# that the library runs
+MTP = {"mtp", "mtp-rsd"}
+NATIVE = {"shadow", "auto-shadow", "masked-block", "masked-in-pass", *MTP}
 
 
 def kinds(name: str) -> tuple[str, ...]:

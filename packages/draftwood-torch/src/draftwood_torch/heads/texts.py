@@ -6,7 +6,7 @@ arrays in ``DraftVocabulary``.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,6 @@ from draftwood.heads.eagle import NEWEST, EagleConfig
 from draftwood.heads.lm import LmConfig
 from draftwood.models.model import CHUNK, EmbeddingsAndHead
 from draftwood.tree import DraftTree
-from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.heads.lm import LmHead
 from draftwood_torch.heads.placed import OutputHead
@@ -26,21 +25,42 @@ Layout = tuple[Int[Tensor, " new"], Bool[Tensor, "new context"]]
 """Places of new rows in the text, and which rows each of them sees."""
 
 
+class RowCache(Protocol):
+    """Keys and values of one text's rows; those of the text come first."""
+
+    def attend(self, seen: Bool[Tensor, "rows context"]) -> Any:
+        """Give new rows, which are appended, what they attend with; see ``HeadCache``."""
+        ...
+
+    def copy(self, other: Any, length: int) -> None:
+        """Take over the first ``length`` rows of another sequence."""
+        ...
+
+    def keep(self, length: int) -> None:
+        """Drop all rows from ``length`` on."""
+        ...
+
+
 class HeadRows:
     """The cache of one text, and where in it new rows lie.
 
     Args:
-        config: layers and window of the head.
-        like: a tensor whose dtype and device the cache takes.
+        cache: with no rows yet.
+        window: newest rows that a row sees; None for all.
+        device: of the cache.
 
     Attributes:
         text: rows of the text. The newest is the root's, below which trees grow.
     """
 
-    def __init__(self, config: EagleConfig | LmConfig, like: Tensor) -> None:
-        self.cache = HeadCache(config.layers, config.sizes, like)
-        self.window, self.device = config.window, like.device
+    def __init__(self, cache: RowCache, window: int | None, device: torch.device) -> None:
+        self.cache, self.window, self.device = cache, window, device
         self.text = 0
+
+    @classmethod
+    def of(cls, config: EagleConfig | LmConfig, like: Tensor) -> "HeadRows":
+        """Begin those of a head, in the type and on the device of a tensor."""
+        return cls(HeadCache(config.layers, config.sizes, like), config.window, like.device)
 
     def chunks(self, count: int) -> Iterator[tuple[slice, Layout]]:
         """Further rows of the text, a chunk at a time: which of ``count`` these are."""
@@ -120,16 +140,46 @@ class TorchText(ABC):
         return as_tensor(self.embeddings.embed(tokens)).to(like.dtype)
 
 
+class StateReader(Protocol):
+    """A head that continues the target's states: an ``EagleHead``, or a layer for multi-token
+    prediction.
+    """
+
+    def combine(self, features: Tensor) -> Tensor:
+        """Combine the target's states [rows reads dim] into those [rows dim] that it continues."""
+        ...
+
+    def __call__(
+        self, embedded: Tensor, state: Tensor, positions: Tensor, attend: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Run one step; see ``EagleHead.forward``."""
+        ...
+
+
 class EagleText(TorchText):
-    """One text of an EAGLE head in PyTorch.
+    """One text of an EAGLE head in PyTorch, or of another one that reads the same.
 
     The row of a place needs the token at the next one, so the newest always waits. Of many
     that wait the ``NEWEST`` are run, the others never.
+
+    Args:
+        head: that runs the rows.
+        reads: the target's layers whose inputs it reads.
+        dtype: of what it reads.
+        rows, embeddings, logits: as ``TorchText`` takes them.
     """
 
-    def __init__(self, head: EagleHead, embeddings: EmbeddingsAndHead, logits: OutputHead) -> None:
-        super().__init__(HeadRows(head.config, head.fc.weight), embeddings, logits)
-        self.head = head
+    def __init__(
+        self,
+        head: StateReader,
+        reads: Sequence[int],
+        dtype: torch.dtype,
+        rows: HeadRows,
+        embeddings: EmbeddingsAndHead,
+        logits: OutputHead,
+    ) -> None:
+        super().__init__(rows, embeddings, logits)
+        self.head, self.reads, self.dtype = head, tuple(reads), dtype
         self.states: list[Float[Tensor, "places reads dim"]] = []  # the target's, at late tokens
         self.left_out = 0  # rows
         self.fed: list[Float[Tensor, "nodes dim"]] = []  # by the nodes to their children
@@ -146,8 +196,8 @@ class EagleText(TorchText):
             self.left_out += len(self.late)
             self.late, self.states = [], []
             return
-        places, reads = [*path][-NEWEST:], self.head.config.reads
-        states = [as_tensor(hidden[layer])[places] for layer in reads]
+        places = [*path][-NEWEST:]
+        states = [as_tensor(hidden[layer])[places] for layer in self.reads]
         self.states.append(torch.stack(states, dim=-2))
         if (more := len(self.late) - NEWEST) > 0:
             self.late, self.left_out = self.late[more:], self.left_out + more
@@ -180,7 +230,7 @@ class EagleText(TorchText):
         states, said = torch.cat(self.states), None
         for part, layout in self.rows.chunks(len(following)):
             tokens = torch.tensor(following[part], device=states.device)
-            features = states[part].to(self.head.fc.weight.dtype)
+            features = states[part].to(self.dtype)
             said = self._run(tokens, self.head.combine(features), layout)
         assert said is not None  # there is a token to follow
         self.late, self.states = self.late[len(following) :], [states[len(following) :]]
@@ -197,7 +247,7 @@ class LmText(TorchText):
     """One text of a draft LM in PyTorch. The root's row is in the cache before it is text."""
 
     def __init__(self, head: LmHead, embeddings: EmbeddingsAndHead, logits: OutputHead) -> None:
-        super().__init__(HeadRows(head.config, head.proj.weight), embeddings, logits)
+        super().__init__(HeadRows.of(head.config, head.proj.weight), embeddings, logits)
         self.head, self._ahead = head, 0
 
     def take(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from draftwood.drafters.jacobi_sampled import JacobiSampled, RacedJacobi
     from draftwood.drafters.lm import Lm
     from draftwood.drafters.medusa import Hydra, Medusa
+    from draftwood.drafters.mtp import Mtp
     from draftwood.drafters.multi_source import MultiSource, WithInt4SelfDraft
     from draftwood.drafters.nothing import Nothing
     from draftwood.drafters.prompt_lookup import PromptLookup
@@ -26,6 +27,7 @@ _HOMES = {
     "draftwood.drafters.jacobi_sampled": ("JacobiSampled", "RacedJacobi"),
     "draftwood.drafters.lm": ("Lm",),
     "draftwood.drafters.medusa": ("Hydra", "Medusa"),
+    "draftwood.drafters.mtp": ("Mtp",),
     "draftwood.drafters.multi_source": ("MultiSource", "WithInt4SelfDraft"),
     "draftwood.drafters.nothing": ("Nothing",),
     "draftwood.drafters.prompt_lookup": ("PromptLookup",),
@@ -49,6 +51,7 @@ __all__ = [
     "JacobiSampled",
     "Lm",
     "Medusa",
+    "Mtp",
     "MultiSource",
     "Nothing",
     "PromptLookup",

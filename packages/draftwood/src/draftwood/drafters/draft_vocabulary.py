@@ -175,6 +175,11 @@ class TrainedDrafter(Drafter):
         return DraftVocabulary(as_array(self.trained.draft_tokens), self.target.vocab_size)
 
     @property
+    def reads(self) -> tuple[int, ...]:
+        """The target's layers whose inputs the head reads."""
+        return self.trained.config.reads
+
+    @property
     def runner(self) -> "Backend":
         """The package that runs the head in PyTorch; raises ImportError without it."""
         return backend(f"method {self.name!r} with this head and model")

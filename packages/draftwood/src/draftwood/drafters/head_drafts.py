@@ -1,7 +1,7 @@
 """Drafts of a trained head for one text, whatever runs the head."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.heads.native_text import NativeText
 from draftwood.native.drawn_trees import DrawnTrees
-from draftwood.native.head import NativeHead
+from draftwood.native.head import SessionHead
 from draftwood.native.head_session import MAX_RANKS
 from draftwood.native.step import NativeDraft, NativeStep
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst
 from draftwood.shapes.shape import Shape, drawn_shape
 from draftwood.tree import UNBOUNDED, DraftTree
+
+if TYPE_CHECKING:
+    from draftwood.drafters.mtp import Mtp
 
 
 class HeadText(Protocol):
@@ -68,6 +71,10 @@ class BranchingText(HeadText, Protocol):
         ...
 
 
+OverHead = Union[HeadDrafter, "Mtp"]
+"""Settings of a drafter that grows trees with a head."""
+
+
 class HeadDrafts(DraftSession):
     """Grows the trees of one text with a trained head.
 
@@ -79,11 +86,10 @@ class HeadDrafts(DraftSession):
         text: the head at work on this text.
     """
 
-    def __init__(self, drafter: HeadDrafter, request: DraftRequest, text: HeadText) -> None:
+    def __init__(self, drafter: OverHead, request: DraftRequest, text: HeadText) -> None:
         self.drafter, self.rng, self.text = drafter, request.rng, text
         self.sampler = request.sampler.for_drafting()
-        reads = drafter.trained.config.reads
-        self._reads = Reads(hidden=tuple(dict.fromkeys(reads)))
+        self._reads = Reads(hidden=tuple(dict.fromkeys(drafter.reads)))
         self._same_text = request.same_text
         self._first: HeadDrafts | None = None  # has the rows of this one's prompt
         self._native: NativeDraft | None = None
@@ -153,7 +159,7 @@ def children_of(shape: Shape) -> int:
     return shape.width if type(shape) is BestFirst and shape.width <= MAX_RANKS else 0
 
 
-def native_text(head: NativeHead, drafter: HeadDrafter, sampler: Sampler) -> NativeText:
+def native_text(head: SessionHead, drafter: OverHead, sampler: Sampler) -> NativeText:
     """Begin a text of a head that the library runs."""
     temperature = getattr(sampler.for_drafting(), "temperature", 1.0)
-    return NativeText(head, drafter.trained.config.reads, children_of(drafter.shape), temperature)
+    return NativeText(head, drafter.reads, children_of(drafter.shape), temperature)

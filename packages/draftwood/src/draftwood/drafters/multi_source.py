@@ -19,6 +19,7 @@ from draftwood.drafters.drafter import (
 )
 from draftwood.drafters.resources import Resources
 from draftwood.drafters.resting import Rest
+from draftwood.models.native import NativeModel
 from draftwood.models.requirements import require_ability
 from draftwood.native import library
 from draftwood.native.step import NativeDraft, NativeStep
@@ -50,6 +51,26 @@ def sources_of_auto() -> "tuple[Callable[[], Source], ...]":
 
 def _sources() -> tuple[Source, ...]:
     return tuple(make() for make in sources_of_auto())
+
+
+def _of_head(resources: Resources) -> tuple[Source, ...]:
+    """The source of a trained head, or of the target's own layer where there is no other."""
+    head, mtp, target = resources.head, resources.mtp, resources.target
+    if head is not None and isinstance(target, NativeModel):
+        from draftwood.sources.trained_head import TrainedHeadSource
+
+        return (TrainedHeadSource.of(head, target),)
+    if head is None and mtp is not None and mtp.native is not None:
+        from draftwood.sources.trained_head import TrainedHeadSource
+
+        return (TrainedHeadSource(mtp.native, mtp.reads),)
+    if head is None and mtp is None:
+        return ()
+    from draftwood.sources.head_in_pytorch import HeadInPytorchSource
+
+    if head is not None:
+        return (HeadInPytorchSource.of(head, target),)
+    return () if mtp is None else (HeadInPytorchSource(mtp.text, mtp.reads),)
 
 
 @dataclass(frozen=True)
@@ -94,7 +115,7 @@ class MultiSource(Drafter):
     """
 
     name: ClassVar[str] = "combined"
-    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "head", "datastore"})
+    uses: ClassVar[frozenset[Need]] = frozenset({"curve", "prior", "head", "datastore", "mtp"})
     takes_prediction: ClassVar[bool] = True
     sources: tuple[Source, ...] = field(default_factory=_sources)
     budget: Budget = field(default_factory=Budget)
@@ -121,11 +142,7 @@ class MultiSource(Drafter):
             known = (*known, prior)
         if resources.datastore is not None:
             known = (*known, resources.datastore)
-        if resources.head is not None:
-            from draftwood.sources.trained_head import TrainedHeadSource
-
-            known = (*known, TrainedHeadSource.of(resources.head, resources.target))
-        return cls(known, Budget.of(resources.curve))
+        return cls((*known, *_of_head(resources)), Budget.of(resources.curve))
 
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:

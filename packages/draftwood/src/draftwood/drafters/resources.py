@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 if TYPE_CHECKING:
     from draftwood.heads.trained import TrainedHead
     from draftwood.models.model import Model
+    from draftwood.models.mtp import MtpHead
     from draftwood.shapes.shape import Shape
     from draftwood.sources.bigram_prior import BigramPrior
     from draftwood.sources.source import Source
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-Need = Literal["draft-model", "head", "shape", "curve", "prior", "datastore", "stored", "layers"]
+Need = Literal[
+    "draft-model", "head", "shape", "curve", "prior", "datastore", "stored", "mtp", "layers"
+]
 """A field of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
 
 
@@ -44,6 +47,7 @@ class Resources:
         stored: the same with the folder of the weights and the tokens that texts begin with, for
             what a drafter measures of the target once and keeps.
         datastore: texts of a file that drafts may be copied from.
+        mtp: the layer for multi-token prediction that comes with the target.
     """
 
     target: "Model"
@@ -54,6 +58,7 @@ class Resources:
     prior: "BigramPrior | None" = None
     stored: "StoredPrior | None" = None
     datastore: "Source | None" = None
+    mtp: "MtpHead | None" = None
 
 
 def field_of(need: Need) -> str:

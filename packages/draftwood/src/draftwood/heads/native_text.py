@@ -8,7 +8,7 @@ import numpy as np
 from draftwood.arrays import Float, address_of, as_array
 from draftwood.heads.eagle import NEWEST
 from draftwood.models.model import CHUNK
-from draftwood.native.head import NativeHead
+from draftwood.native.head import SessionHead
 from draftwood.native.head_drafting import HeadDrafting
 from draftwood.native.head_session import MAX_RANKS
 from draftwood.tree import DraftTree
@@ -28,7 +28,7 @@ class NativeText:
     """
 
     def __init__(
-        self, head: NativeHead, layers: Sequence[int], ranks: int = 0, temperature: float = 1.0
+        self, head: SessionHead, layers: Sequence[int], ranks: int = 0, temperature: float = 1.0
     ) -> None:
         self.layers = tuple(layers)
         self.session = head.start(min(ranks, MAX_RANKS, head.vocab_size), temperature)

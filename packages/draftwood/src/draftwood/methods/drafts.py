@@ -6,13 +6,18 @@ One option takes both. The kind is read from the folder, without PyTorch.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftwood.drafters.resources import Need
 from draftwood.heads.places import LEFT_OUT, config_in, is_head
 from draftwood.methods.needs import Spec, taken
 from draftwood.moved import renamed
 from draftwood.storage.home import expanded
+
+if TYPE_CHECKING:
+    from draftwood.heads.packed import HeadTarget
+    from draftwood.models.model import Model
+    from draftwood.models.mtp import MtpHead
 
 IN_AUTO = "eagle"
 """The kind of heads that ``auto`` drafts with."""
@@ -88,6 +93,26 @@ class Drafts:
         found = self._settings
         kind = str(found.get("kind", IN_AUTO))
         return "hydra" if found.get("sees_drafted") else OTHER_NAMES.get(kind, kind)
+
+    def head_for(self, known: Spec, target: "HeadTarget") -> Any:
+        """The head that was given, or the one that comes with draftwood for a target; None without
+        either, and for methods that take none.
+        """
+        from draftwood.heads.packed import shipped
+
+        takes_any = bool({"head", "draft-model"} & known.needs)
+        if takes_any or (self.head is not None and self.method == "auto"):
+            return self.head
+        return shipped(target, IN_AUTO) if self.takes_shipped else None
+
+    def mtp_of(self, target: "Model") -> "MtpHead | None":
+        """The target's own layer for multi-token prediction, where nothing was given in its
+        place.
+        """
+        from draftwood.models.requirements import own_mtp_head
+
+        is_free = self.takes_shipped and self.head is None
+        return own_mtp_head(target) if is_free else None
 
     @property
     def levels(self) -> int | None:

@@ -1,9 +1,10 @@
 """Models whose sequences live in the slots of one pool of caches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from draftwood.models.model import (
@@ -24,6 +25,7 @@ from draftwood.models.session import PooledModel, PooledSession
 
 if TYPE_CHECKING:
     from draftwood.models.cache.pool import SlotPool
+    from draftwood.models.mtp import MtpHead
 
 CHANGING = ("dynamic", "longrope")
 """Rotary scalings whose frequencies change once a text is long."""
@@ -46,10 +48,13 @@ class CachedModel(InProcess, ABC, Generic[P]):
 
     Attributes:
         adapter: mark of the adapter that was added to the weights; empty for none.
+        read_mtp: reads the layer for multi-token prediction that comes with the weights of a model;
+            None where there is none.
         makes_steps: whether its passes take a ``StepInput``, a whole step of a text.
     """
 
     adapter: str = ""
+    read_mtp: "Callable[[Any], MtpHead] | None" = None
     makes_steps: ClassVar[bool] = False
 
     def __init__(
@@ -63,6 +68,11 @@ class CachedModel(InProcess, ABC, Generic[P]):
     ) -> None:
         self.config, self.pool, self.abilities = config, pool, frozenset(abilities)
         self.layers, self.hidden_size, self.device = layers, hidden_size, device
+
+    @cached_property
+    def mtp(self) -> "MtpHead | None":
+        """Layer that ``read_mtp`` reads, when it is first asked for."""
+        return None if self.read_mtp is None else self.read_mtp(self)
 
     @property
     @abstractmethod

@@ -40,6 +40,7 @@ Ability = Literal[
     "beside",
     "rows",
     "adapted_rows",
+    "mtp",
 ]
 """Abilities of a model beyond a forward pass over a tree."""
 

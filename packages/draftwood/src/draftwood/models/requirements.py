@@ -1,7 +1,7 @@
 """Look up what a model can do beyond its protocol; refuse what it cannot, and strange tokens."""
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from draftwood.models.model import (
     Layers,
     Model,
 )
+
+if TYPE_CHECKING:
+    from draftwood.models.mtp import MtpHead
 
 _DOING: dict[Ability, str] = {
     "hidden": "gives hidden states",
@@ -27,6 +30,7 @@ _DOING: dict[Ability, str] = {
     "beside": "makes two passes over one text at the same time",
     "rows": "lets rows of a pass see later ones",
     "adapted_rows": "lets an adapter act on some rows of a pass alone",
+    "mtp": "comes with a layer for multi-token prediction",
 }
 _OTHERWISE = "use another model or method"
 _CURES: dict[Ability, str] = {
@@ -34,6 +38,7 @@ _CURES: dict[Ability, str] = {
     "int4": "load it with dtype bfloat16, as other types may keep the 4 bits of its file, or use"
     " another method",
     "cache": "load it with a cache of floats, or use another model or method",
+    "mtp": "use a model whose folder or file has one, or method auto",
     "adapted_rows": "load it on the CPU in a type that runs natively, or use another method",
 }
 
@@ -79,6 +84,19 @@ def require_ability(model: Model, ability: Ability, who: str) -> None:
             f"{who} needs a model that {_DOING[ability]} (the ability {ability!r}), which"
             f" {type(model).__name__} does not; {_CURES.get(ability, _OTHERWISE)}"
         )
+
+
+def own_mtp_head(model: Model) -> "MtpHead | None":
+    """Look up the layer for multi-token prediction that comes with a model; None without one."""
+    return getattr(model, "mtp", None) if "mtp" in model.abilities else None
+
+
+def require_mtp_head(model: Model, who: str) -> "MtpHead":
+    """Return the same; raises ValueError, on behalf of ``who``, where there is none."""
+    require_ability(model, "mtp", who)
+    found = own_mtp_head(model)
+    assert found is not None  # by its abilities
+    return found
 
 
 def require_embeddings(model: Model, tokens: Sequence[int], embeddings: Any) -> None:

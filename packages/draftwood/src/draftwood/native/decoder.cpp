@@ -52,7 +52,8 @@ bool encodes_apart(const Decoder& decoder, const ForwardInput& run, int threads)
 
 // Whether a head begins with the product that joins its inputs, not with what it drafted itself.
 bool joins_inputs(const Decoder& decoder, const ForwardInput& run) {
-    return decoder.fusion && (!decoder.fusion->reads || run.fused->features);
+    const Fusion* fusion = decoder.fusion;
+    return fusion && (!fusion->reads || fusion->joins_tokens || run.fused->features);
 }
 
 // Rows of products' inputs as one thread encoded them for itself, and what they are of.
@@ -103,7 +104,7 @@ struct Scratch {
             paired.reserve(decoder.encodings, run.rows, 2 * decoder.hidden);
             if (joins_inputs(decoder, run))
                 features.reserve(decoder.encodings, run.rows,
-                                 std::max(fusion->reads, 1) * decoder.hidden);
+                                 std::max(fusion->reads + fusion->joins_tokens, 1) * decoder.hidden);
         }
         wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
         is_apart = encodes_apart(decoder, run, run.trace ? threads : team);
@@ -358,6 +359,7 @@ private:
         embed(decoder, run.tokens[row], branch(row));
         if (!decoder.fusion->reads)
             return encode(scratch.features, row, branch(row), decoder.hidden);
+        if (decoder.fusion->joins_tokens) return join(row);
         if (fused.states) {
             std::copy(fused.states[row], fused.states[row] + decoder.hidden, stream(row));
             return;
@@ -370,6 +372,19 @@ private:
             if (fusion.norms) normed(decoder, joined, width, fusion.norms[i], false, joined);
         }
         encode(scratch.features, row, joined - fusion.reads * width, fusion.reads * width);
+    }
+
+    // A token and the state before it, each normed, for the product.
+    void join(int row) {
+        const FusionInput& fused = *run.fused;
+        const Fusion& fusion = *decoder.fusion;
+        const int width = decoder.hidden;
+        float *token = row_of_floats(2 * width), *state = token + width;
+        normed(decoder, branch(row), width, fusion.token_norm, false, token);
+        if (fused.states) std::copy(fused.states[row], fused.states[row] + width, state);
+        else read_state(fused, 0, row, width, state);
+        normed(decoder, state, width, fusion.state_norm, false, state);
+        encode(scratch.features, row, token, 2 * width);
     }
 
     void combine(Range tiles, int) {
@@ -412,7 +427,8 @@ private:
     }
 
     bool reads_pairs(int layer) const {
-        return decoder.fusion && decoder.fusion->reads && layer == 0;
+        const Fusion* fusion = decoder.fusion;
+        return fusion && fusion->reads && !fusion->joins_tokens && layer == 0;
     }
 
     // A token and a state, each normed, side by side.

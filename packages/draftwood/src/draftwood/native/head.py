@@ -222,31 +222,25 @@ class PackedHead:
         return address_of(array)
 
 
-class NativeHead(PackedHead):
-    """A head as the library runs it, for any number of texts.
+class SessionHead:
+    """A head as the library runs it, for any number of texts: what its sessions read.
 
     A row gives the same bits whatever is computed beside it: alone, among others, in a tree.
 
-    Args:
-        shape: what the head is.
-        weights: by the names of ``EagleHead.state_dict()``; of ``LmHead.state_dict()`` for a head
-            that reads tokens alone.
-        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
+    Attributes:
+        width: entries of a state.
+        reads: states of the target that a row reads; 0 for a head that reads tokens alone.
+        structure: of the head.
+        draft_tokens: [draft_vocab], the draft vocabulary in numbers of the target's.
+        vocab_size, target_vocabulary: of both vocabularies.
     """
 
-    def __init__(self, shape: HeadShape, weights: HeadWeights, **given: Any) -> None:
-        super().__init__(shape, weights, **given)
-        self.shape = shape
-        fusion = self._fusion()
-        layers = (structures.CLayer * shape.layers)(*map(self._layer, range(shape.layers)))
-        self._decoder = self._network(layers, fusion)
-        self.structure = structures.CHead(
-            ctypes.pointer(self._decoder),
-            shape.layers,
-            address_of(self.draft_tokens),
-            self.target_vocabulary,
-        )
-        self._let_go()
+    width: int
+    reads: int
+    structure: structures.CHead
+    draft_tokens: np.ndarray
+    vocab_size: int
+    target_vocabulary: int
 
     def start(
         self, ranks: int = 8, temperature: float = 0.0, key: int | None = None
@@ -265,6 +259,31 @@ class NativeHead(PackedHead):
                 f"ranks must be 0 to {min(MAX_RANKS, self.vocab_size)} here, got {ranks}"
             )
         return HeadSession(self, ranks, temperature, key)
+
+
+class NativeHead(PackedHead, SessionHead):
+    """A trained head as the library runs it.
+
+    Args:
+        shape: what the head is.
+        weights: by the names of ``EagleHead.state_dict()``; of ``LmHead.state_dict()`` for a head
+            that reads tokens alone.
+        given: draft vocabulary, embedding and products, as ``PackedHead`` takes them.
+    """
+
+    def __init__(self, shape: HeadShape, weights: HeadWeights, **given: Any) -> None:
+        super().__init__(shape, weights, **given)
+        self.shape, self.width, self.reads = shape, shape.hidden, shape.reads
+        fusion = self._fusion()
+        layers = (structures.CLayer * shape.layers)(*map(self._layer, range(shape.layers)))
+        self._decoder = self._network(layers, fusion)
+        self.structure = structures.CHead(
+            ctypes.pointer(self._decoder),
+            shape.layers,
+            address_of(self.draft_tokens),
+            self.target_vocabulary,
+        )
+        self._let_go()
 
     def _fusion(self) -> structures.CFusion:
         shape = self.shape
@@ -286,6 +305,39 @@ class NativeHead(PackedHead):
     def _layer(self, number: int) -> structures.CLayer:
         inputs = self.shape.hidden * (2 if number == 0 and self.shape.reads else 1)
         return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
+
+
+class LayerHead(SessionHead):
+    """A head of one layer that is a decoder like its target's, and shares the rest with it.
+
+    Args:
+        target: structure of the target, with embedding, output head, rotary tables and scales.
+        layer, norm: of the head; the norm is behind its layer.
+        fusion: what is before the layer.
+        encodings: of rows, that the head's own matrices ask for.
+        kept: what has to stay in memory with it.
+    """
+
+    def __init__(
+        self,
+        target: structures.CDecoder,
+        layer: structures.CLayer,
+        norm: structures.CNorm,
+        fusion: structures.CFusion,
+        encodings: int,
+        kept: object,
+    ) -> None:
+        own = structures.CDecoder.from_buffer_copy(target)
+        own.layers, own.norm = (structures.CLayer * 1)(layer), norm
+        own.fusion, own.has_byte_cache = ctypes.pointer(fusion), False
+        own.encodings |= encodings
+        self.width, self.reads = own.hidden, fusion.reads
+        self.vocab_size = self.target_vocabulary = own.vocabulary
+        self.draft_tokens = np.arange(self.vocab_size, dtype=np.int64)
+        self.structure = structures.CHead(
+            ctypes.pointer(own), 1, address_of(self.draft_tokens), self.target_vocabulary
+        )
+        self._kept = kept, own, fusion
 
 
 def _kept_or_floats(weight: Any, products: Products) -> Any:

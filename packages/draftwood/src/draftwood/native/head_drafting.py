@@ -39,7 +39,7 @@ class HeadDrafting:
             session=session.handle,
             found=addressof(session.found),
             layers=addressof(numbers),
-            width=session.head.shape.hidden,
+            width=session.head.width,
             reads=len(layers),
             nodes=nodes,
             depth=depth,

@@ -11,7 +11,7 @@ from draftwood.native import library, structures
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
-    from draftwood.native.head import NativeHead
+    from draftwood.native.head import SessionHead
 
 MAX_RANKS = 64
 """Most successors of a row that are asked for."""
@@ -24,7 +24,7 @@ HeadStates = Sequence[Any]
 
 
 class HeadSession:
-    """One text of a ``NativeHead``: its committed rows, and drafts behind them.
+    """One text of a ``SessionHead``: its committed rows, and drafts behind them.
 
     Row t holds the target's states at place t and the token at place t + 1; of a head that reads
     tokens alone, the token at place t. Use it in one thread at a time.
@@ -34,7 +34,9 @@ class HeadSession:
         found: what the last call found there.
     """
 
-    def __init__(self, head: "NativeHead", ranks: int, temperature: float, key: int | None) -> None:
+    def __init__(
+        self, head: "SessionHead", ranks: int, temperature: float, key: int | None
+    ) -> None:
         self.head = head
         self._library = library.library()
         self.handle = self._library.draftwood_head_new(byref(head.structure))
@@ -139,9 +141,9 @@ class HeadSession:
         """Arguments of the library's functions that take rows, as ``take`` has them."""
         is_whole = getattr(features, "ndim", 0) == 3
         layers = list(as_array(features).swapaxes(0, 1)) if is_whole else features
-        shape, count, given = self.head.shape, len(tokens), structures.CFusionInput()
-        if len(layers) != shape.reads:
-            raise ValueError(f"there must be states of {shape.reads} layers, got {len(layers)}")
+        head, count, given = self.head, len(tokens), structures.CFusionInput()
+        if len(layers) != head.reads:
+            raise ValueError(f"there must be states of {head.reads} layers, got {len(layers)}")
         if layers:
             rows = range(len(layers[0])) if path is None else path
             if not count or len(rows) != count:
@@ -149,7 +151,7 @@ class HeadSession:
                     f"each of {count} tokens needs a row of the {len(layers[0])} states, got"
                     f" {len(rows)}"
                 )
-            given = given_states(layers, rows, shape.hidden)
+            given = given_states(layers, rows, head.width)
         elif not count:
             raise ValueError("each row needs a token, and there is none")
         self.found.place = place

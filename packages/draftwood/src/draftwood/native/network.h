@@ -24,15 +24,18 @@ struct Layer {
 };
 
 // What a drafter's head has before its layers: it joins hidden states of its target. Its first
-// layer reads a token and a state side by side (heads/eagle.py). A head that reads tokens alone has
-// a product behind their embedding instead (heads/lm.py).
+// layer reads a token and a state side by side (heads/eagle.py). A layer for multi-token prediction
+// joins token and state by the product, whatever the state came from (heads/mtp.py). A head that
+// reads tokens alone has a product behind their embedding instead (heads/lm.py).
 struct Fusion {
     int32_t reads;          // states of the target that become one; 0 where tokens are read alone
     int32_t feeds_normed;   // whether a drafted state goes back in after the final norm
     int32_t starts_normed;  // whether the stream begins with the state as the first layer reads it
+    int32_t joins_tokens;   // whether the product reads a token, normed, before the state
     const Norm* norms;      // [reads], or null
-    Matrix matrix;          // [hidden][reads * hidden], or [hidden][hidden] of tokens alone
-    Norm state_norm;        // of the state that the first layer reads
+    Matrix matrix;  // [hidden][(reads + joins_tokens) * hidden], or [hidden][hidden] of tokens alone
+    Norm state_norm;        // of the state that the first layer, or the product, reads
+    Norm token_norm;        // of the token that the product reads
 };
 
 // Rows of a head begin with states of its target, or with what it drafted itself.

@@ -80,10 +80,10 @@ class CFusion(Structure):
     """See network.h, also for what follows."""
 
     _fields_ = (
-        *((name, c_int32) for name in ("reads", "feeds_normed", "starts_normed")),
+        *((name, c_int32) for name in ("reads", "feeds_normed", "starts_normed", "joins_tokens")),
         ("norms", POINTER(CNorm)),
         ("matrix", CMatrix),
-        ("state_norm", CNorm),
+        *((name, CNorm) for name in ("state_norm", "token_norm")),
     )
 
 

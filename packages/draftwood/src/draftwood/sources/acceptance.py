@@ -126,12 +126,13 @@ class Resting:
 RESTING = Resting()
 """The usual one."""
 
+HEADS = ("trained-head", "head-in-pytorch")
 SLOW = {
-    "trained-head": SlowPrior(),
+    **dict.fromkeys(HEADS, SlowPrior()),
     "shadow": SlowPrior((2.0, 2.2), (2.0, 2.2), 0.6, (1.3, 1.3)),
 }
 SLOW_AND_DRAWN = {
-    "trained-head": SlowPrior((-0.26, 0.92), (-0.18, 0.90)),
+    **dict.fromkeys(HEADS, SlowPrior((-0.26, 0.92), (-0.18, 0.90))),
     "shadow": SlowPrior((1.5, 2.2), (1.9, 2.7), 0.38, (1.3, 1.3)),
 }
 

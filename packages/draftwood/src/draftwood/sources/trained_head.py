@@ -12,11 +12,10 @@ from draftwood.heads.eagle import EagleConfig
 from draftwood.heads.kinds import require_kind
 from draftwood.heads.packed import packed
 from draftwood.heads.trained import TrainedHead
-from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.models.verified import DraftRequest
 from draftwood.native.drafting import SharedState
-from draftwood.native.head import NativeHead
+from draftwood.native.head import SessionHead
 from draftwood.native.head_session import HeadSession
 from draftwood.sources.acceptance import RESTING, Resting
 from draftwood.sources.source import Evidence, NativeSource
@@ -92,7 +91,7 @@ class TrainedHeadSource:
 
     name: ClassVar[str] = "trained-head"
     reads_logits: ClassVar[bool] = False
-    head: NativeHead
+    head: SessionHead
     layers: tuple[int, ...]
     inside: float = 0.93
     seconds: tuple[float, float] = USUAL_SECONDS
@@ -102,18 +101,9 @@ class TrainedHeadSource:
     target: NativeModel | None = None
 
     @classmethod
-    def of(cls, trained: TrainedHead, target: Model) -> "TrainedHeadSource":
-        """Make the source of a drafter's folder.
-
-        Raises:
-            ValueError: for a drafter of another kind, and targets on another path.
-        """
+    def of(cls, trained: TrainedHead, target: NativeModel) -> "TrainedHeadSource":
+        """Make the source of an EAGLE head; raises ValueError for a head of another kind."""
         config = require_kind(trained.config, EagleConfig, "auto")
-        if not isinstance(target, NativeModel):
-            raise ValueError(
-                "auto takes a drafter where its target runs natively, which this one does not; take"
-                " method eagle, or leave the drafter out"
-            )
         return cls(packed(trained, target), config.reads, trained=trained, target=target)
 
     def with_head(self, trained: TrainedHead) -> "TrainedHeadSource":
@@ -136,7 +126,7 @@ class TrainedHeadSource:
             found=ctypes.addressof(session.found),
             layers=ctypes.addressof(layers),
             known=address_of(self.flags),
-            width=self.head.shape.hidden,
+            width=self.head.width,
             reads=len(self.layers),
             levels=DEPTHS,
             usual_rows=USUAL_ROWS,

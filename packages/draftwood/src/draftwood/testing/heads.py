@@ -14,7 +14,10 @@ from draftwood import methods
 from draftwood.heads.kinds import config_type
 from draftwood.heads.trained import TrainedHead
 from draftwood.methods import MethodSpec
+from draftwood.models.decoder import Layer, Norm, Projection
 from draftwood.models.model import Model
+from draftwood.models.native import NativeModel
+from draftwood.models.native.mtp import MtpParts, NativeMtp
 from draftwood.native.formats import HeadSizes
 from draftwood.optional import backend
 
@@ -67,6 +70,32 @@ tiny_dflash = _maker(
     "dflash", 0.3, lambda target: {"reads": (1, target.layers), "frames": 4, "pairwise": 4}
 )
 tiny_masked = _maker("masked", 0.3, lambda target: {"layers": target.layers, "rank": 2})
+
+
+def tiny_mtp(target: NativeModel, seed: int = 0) -> NativeMtp:
+    """Make a layer for multi-token prediction of random weights, sure of what it says."""
+    numbers, sizes = np.random.default_rng(seed), target.weights.structure
+    hidden, network = sizes.hidden, sizes.intermediate_size
+    queries, keys = (count * sizes.head_dim for count in (sizes.heads, sizes.num_kv_heads))
+
+    def matrix(outputs: int, inputs: int) -> Projection:
+        weights = numbers.normal(scale=0.3, size=(outputs, inputs))
+        return Projection(weights.astype(np.float32), None)
+
+    norm, last = (
+        Norm(each, None, each) for each in (np.full(hidden, size, np.float32) for size in (1, 4))
+    )
+    layer = Layer(
+        **dict.fromkeys(("query_norm", "key_norm", "after_attention_norm", "after_mlp_norm")),
+        **dict.fromkeys(("attention_norm", "mlp_norm"), norm),
+        **{"query": matrix(queries, hidden), "output": matrix(hidden, queries)},
+        **{name: matrix(keys, hidden) for name in ("key", "value")},
+        **{name: matrix(network, hidden) for name in ("gate", "up")},
+        down=matrix(hidden, network),
+        **dict.fromkeys(("experts", "sinks", "window")),
+        rotary=0,
+    )
+    return NativeMtp(MtpParts(layer, last, norm, norm, matrix(hidden, 2 * hidden)), target)
 
 
 def tiny_drafter(method: str | MethodSpec, target: Model) -> TrainedHead | None:

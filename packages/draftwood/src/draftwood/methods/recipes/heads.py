@@ -1,6 +1,6 @@
 """Methods that draft with a trained head."""
 
-from draftwood.drafters import CtcDrafter, CtcPaper, CtcRaw, Eagle, Hydra, Lm, Medusa
+from draftwood.drafters import CtcDrafter, CtcPaper, CtcRaw, Eagle, Hydra, Lm, Medusa, Mtp
 from draftwood.drafters.draft_vocabulary import small_tree
 from draftwood.methods.composition import MethodSpec
 from draftwood.shapes import BestFirst, Widths
@@ -20,6 +20,22 @@ RECIPES = (
         "a tree drawn from the same head without replacement, recursive rejection",
         "Li et al. 2025, arXiv:2503.01840; Jeon et al. 2024, arXiv:2402.14160",
         Eagle,
+        Widths((2, 1, 1)),
+        Rejection(),
+    ),
+    MethodSpec(
+        "mtp",
+        "the likeliest nodes of a tree that the model's own multi-token prediction layer drafts",
+        "DeepSeek-AI 2024, arXiv:2412.19437; Li et al. 2024, arXiv:2406.16858",
+        Mtp,
+        BestFirst(depth=5, width=3, size=4, floor=0.15),
+        Match(),
+    ),
+    MethodSpec(
+        "mtp-rsd",
+        "a tree drawn from the same layer without replacement, recursive rejection",
+        "DeepSeek-AI 2024, arXiv:2412.19437; Jeon et al. 2024, arXiv:2402.14160",
+        Mtp,
         Widths((2, 1, 1)),
         Rejection(),
     ),

@@ -23,22 +23,131 @@ LEAST_BITS = 6.5
 """Bits of a weight below which 4 would save too little to stand in for it."""
 
 
-class NativeWeights:
-    """Everything that ``structure`` points to, kept in memory as long as this object.
+class PackedLayers:
+    """Packs the parts of decoder layers, and keeps in memory what their structures point to.
 
     Args:
         products: how matrices are stored and multiplied.
+        packer: where the matrices come from; None packs those that are given.
+
+    Attributes:
+        weight_bytes: of the matrices with their scales that a pass over a row reads.
+        multiply_adds: of these matrices with a row.
+        encodings: of rows, that some matrix asks for.
+        memory: what structures point to.
+    """
+
+    def __init__(self, products: Products, packer: Packer | None = None) -> None:
+        self.products: Products = products
+        self.weight_bytes = self.multiply_adds = self.encodings = 0
+        self.memory: list[object] = []
+        self._shared: dict[Blocks, Matrix] = {}
+        self._packer = packer  # never its own method: it would keep itself in memory
+        self._unfilled: list[tuple[Matrix, Blocks]] = []
+        self._pages = LargePages()
+
+    def finish(self, fill: Fill | None = None) -> None:
+        """Lay blocks of a file out in their matrices; nothing is packed after that."""
+        if self._unfilled:
+            (fill or fill_blocks)(self._unfilled)
+        self._unfilled.clear()
+        self._shared.clear()  # blocks keep their file mapped
+        self._packer = None
+
+    def layer(self, index: int, layer: Layer) -> structures.CLayer:
+        """The structure of a layer, whose parts are packed by its number."""
+        return structures.CLayer(
+            **{
+                name: self.structure_of(f"{index}.{name}", getattr(layer, name))
+                for name in MATRICES
+            },
+            experts=self._experts(index, layer.experts),
+            sinks=self.address(layer.sinks),
+            **{name: self.norm_of(getattr(layer, name)) for name in structures.NORMS},
+            window=layer.window or 0,
+            rotary=-1 if layer.rotary is None else layer.rotary,
+        )
+
+    def _experts(self, index: int, experts: Experts | None) -> structures.CExperts:
+        if experts is None:
+            return structures.CExperts()
+        before, routing = (self.weight_bytes, self.multiply_adds), experts.routing
+        networks = (structures.CExpert * len(experts.networks))(
+            *(
+                structures.CExpert(
+                    *(
+                        self.structure_of(f"{index}.{number}.{name}", getattr(expert, name))
+                        for name in ("gate", "up", "down")
+                    )
+                )
+                for number, expert in enumerate(experts.networks)
+            )
+        )
+        self.memory.append(networks)
+        self.weight_bytes, self.multiply_adds = (
+            first + (last - first) * routing.per_row // len(networks)
+            for first, last in zip(before, (self.weight_bytes, self.multiply_adds), strict=True)
+        )
+        return structures.CExperts(
+            count=len(networks),
+            per_row=routing.per_row,
+            shares_sum_to_one=routing.sums_to_one,
+            router=self.address(experts.router),
+            router_bias=self.address(experts.router_bias),
+            networks=networks,
+        )
+
+    def norm_of(self, norm: Norm | None) -> structures.CNorm:
+        """The structure of a norm; an empty one for none."""
+        if norm is None:
+            return structures.CNorm()
+        return structures.CNorm(self.address(norm.weight), self.address(norm.bias))
+
+    def structure_of(self, place: str, part: Projection | None) -> structures.CMatrix:
+        """The structure of a projection, packed by its place; an empty one for none."""
+        return structures.CMatrix() if part is None else self._packed(place, part).structure
+
+    def _pack(self, place: str, part: Projection) -> Matrix:
+        if type(part.weight) is not Blocks:  # others are not read as they lie in the file
+            return Matrix.pack(part.weight, part.bias, self.products, self._pages.take)
+        matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products, self._pages.take)
+        self._unfilled += unfilled
+        return matrix
+
+    def _packed(self, place: str, part: Projection) -> Matrix:
+        """The matrix as the library reads it; blocks that stand at two places are stored once."""
+        known = self._shared.get(part.weight) if isinstance(part.weight, Blocks) else None
+        if known is None:
+            known = (self._packer or self._pack)(place, part)
+            self.memory.append(known)
+            self.encodings |= known.structure.encoding
+            self.weight_bytes += known.weight_bytes
+            self.multiply_adds += known.structure.outputs * known.structure.inputs
+            if isinstance(part.weight, Blocks):
+                self._shared[part.weight] = known
+        return known
+
+    def address(self, numbers: Any) -> int | None:
+        """Address of an array or a tensor, which from now on stays in memory; None for none."""
+        if numbers is None:
+            return None
+        array = np.ascontiguousarray(as_array(numbers))
+        self.memory.append(array)
+        return address_of(array)
+
+
+class NativeWeights(PackedLayers):
+    """Everything that ``structure`` points to, kept in memory as long as this object.
+
+    Args:
+        products, packer: as ``PackedLayers`` takes them.
         half_type: of the embedding where it has floats; bfloat16 or float32.
         has_byte_cache: whether keys and values are kept in 8 bits.
-        packer: where the matrices come from; None packs the decoder's own.
         fill: lays blocks of a file out in their matrices.
 
     Attributes:
         structure: what the library runs.
         depth: layers.
-        weight_bytes: of the matrices with their scales that a pass over a row reads.
-        multiply_adds: of these matrices with a row.
-        memory: what the structure points to.
         is_tied: whether embedding and output head are the same weights.
     """
 
@@ -52,26 +161,15 @@ class NativeWeights:
         packer: Packer | None = None,
         fill: Fill | None = None,
     ) -> None:
-        self.products: Products = products
-        self.depth, self.weight_bytes = len(decoder.layers), 0
-        self.multiply_adds = 0
-        self.memory: list[object] = []
-        self._encodings = 0  # of rows, that some matrix asks for
-        self._shared: dict[Blocks, Matrix] = {}
-        self._packer = packer  # never its own method: it would keep itself in memory
-        self._unfilled: list[tuple[Matrix, Blocks]] = []
-        self._pages = LargePages()
+        super().__init__(products, packer)
+        self.depth = len(decoder.layers)
         self.norm, self.head_bias = decoder.norm, decoder.lm_head.bias
         self.lm_head = self._packed("lm_head", decoder.lm_head)
         self.embedding = self._embedding_of(decoder, half_type)
         self.embedding_scale = decoder.scales.embedding
         self.is_tied = _is_tied(decoder)
         self.structure = self._decoder(decoder, vocab_size, half_type, has_byte_cache)
-        if self._unfilled:
-            (fill or fill_blocks)(self._unfilled)
-        self._unfilled.clear()
-        self._shared.clear()  # blocks keep their file mapped
-        self._packer = None
+        self.finish(fill)
 
     @property
     def matrices(self) -> list[structures.CMatrix]:
@@ -90,7 +188,7 @@ class NativeWeights:
         sizes, embedding = decoder.sizes, self.embedding
         scales, rotaries = decoder.scales, decoder.rotaries
         layers = (structures.CLayer * self.depth)(
-            *(self._layer(index, layer) for index, layer in enumerate(decoder.layers))
+            *(self.layer(index, layer) for index, layer in enumerate(decoder.layers))
         )
         return structures.CDecoder(
             hidden=sizes.hidden,
@@ -101,7 +199,7 @@ class NativeWeights:
             rotary_dim=sizes.rotary_dim,
             rotaries=len(rotaries),
             vocabulary=vocab_size,
-            encodings=self._encodings,
+            encodings=self.encodings,
             is_bfloat16=half_type == "bfloat16",
             has_byte_cache=has_byte_cache,
             is_layer_norm=sizes.is_layer_norm,
@@ -117,90 +215,18 @@ class NativeWeights:
             logit_cap=scales.logit_cap or 0.0,
             query_growth=scales.query_growth,
             growth_every=scales.growth_every,
-            rotary_scales=self._address(
-                np.array([rotary.scale for rotary in rotaries], np.float32)
-            ),
-            frequencies=self._address(
+            rotary_scales=self.address(np.array([rotary.scale for rotary in rotaries], np.float32)),
+            frequencies=self.address(
                 np.stack([as_array(rotary.frequencies) for rotary in rotaries])
             ),
-            embedding=None if isinstance(embedding, Matrix) else self._address(embedding),
+            embedding=None if isinstance(embedding, Matrix) else self.address(embedding),
             embedding_codes=(
                 embedding.structure if isinstance(embedding, Matrix) else structures.CMatrix()
             ),
-            norm=self._norm(decoder.norm),
+            norm=self.norm_of(decoder.norm),
             lm_head=self.lm_head.structure,
             layers=layers,
         )
-
-    def _layer(self, index: int, layer: Layer) -> structures.CLayer:
-        return structures.CLayer(
-            **{
-                name: self._structure_of(f"{index}.{name}", getattr(layer, name))
-                for name in MATRICES
-            },
-            experts=self._experts(index, layer.experts),
-            sinks=self._address(layer.sinks),
-            **{name: self._norm(getattr(layer, name)) for name in structures.NORMS},
-            window=layer.window or 0,
-            rotary=-1 if layer.rotary is None else layer.rotary,
-        )
-
-    def _experts(self, index: int, experts: Experts | None) -> structures.CExperts:
-        if experts is None:
-            return structures.CExperts()
-        before, routing = (self.weight_bytes, self.multiply_adds), experts.routing
-        networks = (structures.CExpert * len(experts.networks))(
-            *(
-                structures.CExpert(
-                    *(
-                        self._structure_of(f"{index}.{number}.{name}", getattr(expert, name))
-                        for name in ("gate", "up", "down")
-                    )
-                )
-                for number, expert in enumerate(experts.networks)
-            )
-        )
-        self.memory.append(networks)
-        self.weight_bytes, self.multiply_adds = (
-            first + (last - first) * routing.per_row // len(networks)
-            for first, last in zip(before, (self.weight_bytes, self.multiply_adds), strict=True)
-        )
-        return structures.CExperts(
-            count=len(networks),
-            per_row=routing.per_row,
-            shares_sum_to_one=routing.sums_to_one,
-            router=self._address(experts.router),
-            router_bias=self._address(experts.router_bias),
-            networks=networks,
-        )
-
-    def _norm(self, norm: Norm | None) -> structures.CNorm:
-        if norm is None:
-            return structures.CNorm()
-        return structures.CNorm(self._address(norm.weight), self._address(norm.bias))
-
-    def _structure_of(self, place: str, part: Projection | None) -> structures.CMatrix:
-        return structures.CMatrix() if part is None else self._packed(place, part).structure
-
-    def _pack(self, place: str, part: Projection) -> Matrix:
-        if type(part.weight) is not Blocks:  # others are not read as they lie in the file
-            return Matrix.pack(part.weight, part.bias, self.products, self._pages.take)
-        matrix, unfilled = Matrix.of_blocks(part.weight, part.bias, self.products, self._pages.take)
-        self._unfilled += unfilled
-        return matrix
-
-    def _packed(self, place: str, part: Projection) -> Matrix:
-        """The matrix as the library reads it; blocks that stand at two places are stored once."""
-        known = self._shared.get(part.weight) if isinstance(part.weight, Blocks) else None
-        if known is None:
-            known = (self._packer or self._pack)(place, part)
-            self.memory.append(known)
-            self._encodings |= known.structure.encoding
-            self.weight_bytes += known.weight_bytes
-            self.multiply_adds += known.structure.outputs * known.structure.inputs
-            if isinstance(part.weight, Blocks):
-                self._shared[part.weight] = known
-        return known
 
     def _embedding_of(self, decoder: Decoder, half_type: HalfType) -> np.ndarray | Matrix:
         """Floats, or the bits of bfloat16, or blocks as the file has them, of which a row is read
@@ -216,14 +242,6 @@ class NativeWeights:
         embedding = self._packed("embedding", Projection(decoder.embedding, None))
         self.weight_bytes, self.multiply_adds = of_products  # products read none of it
         return embedding
-
-    def _address(self, numbers: Any) -> int | None:
-        """Address of an array or a tensor, which from now on stays in memory; None for none."""
-        if numbers is None:
-            return None
-        array = np.ascontiguousarray(as_array(numbers))
-        self.memory.append(array)
-        return address_of(array)
 
 
 def saves_by_int4(weights: NativeWeights) -> bool:

@@ -1,0 +1,113 @@
+"""Layers for multi-token prediction of Transformers' models draft what Transformers drafts."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpModel
+
+from draftwood import methods
+from draftwood.engine import Options, generate
+from draftwood.models.requirements import require_mtp_head
+from draftwood.sampling import Sampling
+from draftwood.stats import Stats, Step
+from draftwood.tree import DraftTree
+from draftwood_torch.general import general_model
+from draftwood_torch.models.transformers import TransformersModel
+from families import random_model, some_tokens
+from hybrids import GROUPED
+from mtp_folders import MODELS, written
+
+PROMPT = some_tokens(12, seed=1)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def found(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TransformersModel, MtpModel]:
+    """A model that was read from its folder, and the layer that was written there."""
+    folder = tmp_path_factory.mktemp("mtp")
+    _, layer = written(folder, request.param)
+    read = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return general_model(read), layer
+
+
+@torch.no_grad()
+def test_drafts_are_those_of_transformers(found: tuple[TransformersModel, MtpModel]) -> None:
+    """At the root, and below it, where the layer reads what it said itself."""
+    model, layer = found
+    out = model.hf_model(torch.tensor([PROMPT]), output_hidden_states=True)
+    states = out.hidden_states[-1]
+    cache = MtpCache(config=layer.config)
+    places = torch.arange(1, len(PROMPT))[None]
+    said = layer.forward_layer(
+        0, states[:, :-1], places, cache, input_ids=torch.tensor([PROMPT[1:]])
+    )
+    wanted = layer._project_to_logits(said[:, -1:])[0]
+
+    text = require_mtp_head(model, "a test").text()
+    text.take(PROMPT[:-1], {model.layers: states[0]}, range(len(PROMPT) - 1))
+    root = DraftTree.of(PROMPT[-1:], [-1])
+    torch.testing.assert_close(text.level(root, 0), wanted, atol=1e-4, rtol=1e-4)
+
+    first, other = wanted[0].topk(2).indices.tolist()
+    tree = DraftTree.of([PROMPT[-1], first, other], [-1, 0, 0])
+    below = layer.forward_layer(
+        0,
+        said[:, -1:],
+        torch.tensor([[len(PROMPT)]]),
+        cache,
+        input_ids=torch.tensor([[first]]),
+    )
+    wanted = layer._project_to_logits(below)[0]
+    rows = text.level(tree, 1)
+    torch.testing.assert_close(rows[:1], wanted, atol=1e-4, rtol=1e-4)
+    assert (rows[1] - wanted[0]).abs().max() > 0.1  # the other token says something else
+
+
+def steps_of(name: str, model: TransformersModel, temperature: float, most: int = 24) -> list[Step]:
+    more = {"curve": lambda rows: 1 + 0.01 * rows, "mtp": model.mtp} if name == "auto" else {}
+    method = methods.build(name, model, **more)
+    options = Options(Sampling(temperature), most, seed=5)
+    return list(generate(model, method.drafter, method.verifier, PROMPT, options))
+
+
+def text_of(steps: list[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
+
+
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [("mtp", 0.0), ("mtp-rsd", 0.0), ("auto", 0.0), ("mtp", 1.0), ("auto", 1.0)],
+)
+def test_texts_with_the_layer_are_plain_ones(
+    name: str, temperature: float, found: tuple[TransformersModel, MtpModel]
+) -> None:
+    model, _ = found
+    steps = steps_of(name, model, temperature)
+    assert text_of(steps) == text_of(steps_of("plain", model, temperature))
+    drafted = [step.tree for step in steps if step.tree is not None and len(step.tree) > 1]
+    assert drafted
+    assert name != "auto" or "eagle" in Stats.of(steps).sources
+
+
+def test_models_without_a_layer_name_what_they_lack() -> None:
+    model = TransformersModel(random_model("Qwen3Config", GROUPED))
+    assert model.mtp is None
+    with pytest.raises(ValueError, match=r"method 'mtp' needs .* comes with a layer .* auto"):
+        methods.build("mtp", model)
+
+
+def test_a_layer_that_is_not_whole_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
+    written(tmp_path, "qwen3.5")
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["mtp.layers.0.self_attn.q_proj.weight"]
+    save_file(tensors, path, {"format": "pt"})
+    model = general_model(AutoModelForCausalLM.from_pretrained(tmp_path).eval())
+    methods.build("plain", model)
+    with pytest.raises(ValueError, match=r"q_proj.*choose another method, or fetch"):
+        methods.build("mtp", model)

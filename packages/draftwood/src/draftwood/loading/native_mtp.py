@@ -1,0 +1,148 @@
+"""Layers for multi-token prediction (MTP) beside the weights of a native model, in its folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from draftwood.arrays import as_floats
+from draftwood.loading.native_folders import settings_of
+from draftwood.loading.tensors import StoredTensors, mapped, stored_type, weight_files
+from draftwood.models.configuration import FULL, ModelConfiguration
+from draftwood.models.decoder import Norm, Projection
+from draftwood.models.description import describe
+from draftwood.models.native import NativeModel
+from draftwood.models.native.mtp import MtpParts, NativeMtp
+from draftwood.storage.safetensors import read_header
+
+
+@dataclass(frozen=True)
+class MtpLayout:
+    """Names of the tensors of such a layer.
+
+    Attributes:
+        layer: what the names of its decoder layer begin with; ``{behind}`` is the number behind the
+            target's last layer.
+        joined: projection of token and state.
+        token, state: norms of these.
+        norm: behind the layer.
+        state_first: whether the projection reads the state before the token.
+    """
+
+    layer: str
+    joined: str
+    token: str
+    state: str
+    norm: str
+    state_first: bool = False
+
+    def at(self, behind: int) -> "MtpLayout":
+        """The names in a model of so many layers."""
+        names = {name: getattr(self, name).format(behind=behind) for name in NAMES}
+        return replace(self, **names)
+
+
+NAMES = ("layer", "joined", "token", "state", "norm")
+_MIMO, _BEHIND = "model.mtp_layers.0.", "model.layers.{behind}."
+LAYOUTS = (
+    MtpLayout(
+        layer="mtp.layers.0.",
+        joined="mtp.fc",
+        token="mtp.pre_fc_norm_embedding",
+        state="mtp.pre_fc_norm_hidden",
+        norm="mtp.norm",
+    ),
+    MtpLayout(
+        layer=_BEHIND,
+        joined=f"{_BEHIND}eh_proj",
+        token=f"{_BEHIND}enorm",
+        state=f"{_BEHIND}hnorm",
+        norm=f"{_BEHIND}shared_head.norm",
+    ),
+    MtpLayout(
+        layer=_MIMO,
+        joined=f"{_MIMO}input_proj",
+        token=f"{_MIMO}token_layernorm",
+        state=f"{_MIMO}hidden_layernorm",
+        norm=f"{_MIMO}final_layernorm",
+        state_first=True,
+    ),
+)
+"""Layouts of Qwen, DeepSeek and MiMo."""
+
+
+def offer(model: NativeModel, folder: Path) -> None:
+    """Give a model the layer in its folder, if there is one; reads no weights."""
+    files = weight_files(folder)
+    names = {name for path in files for name in read_header(path)}
+    if layout_in(names, model.layers) is not None:
+        model.abilities |= {"mtp"}
+        model.read_mtp = partial(_read, folder)
+
+
+def layout_in(names: "set[str] | Mapping[str, Any]", layers: int) -> MtpLayout | None:
+    """The layout of a layer among tensors of these names; None without one."""
+    known = (layout.at(layers) for layout in LAYOUTS)
+    return next((each for each in known if f"{each.joined}.weight" in names), None)
+
+
+def _read(folder: Path, model: NativeModel) -> NativeMtp:
+    try:
+        return NativeMtp(parts_in(folder), model)
+    except ValueError as error:
+        raise ValueError(
+            f"the layer for multi-token prediction in {folder} cannot be read ({error}); choose"
+            " another method, or fetch the model again"
+        ) from None
+
+
+def parts_in(folder: Path) -> MtpParts:
+    """Read the layer in a model's folder; matrices stay mapped.
+
+    Raises:
+        ValueError: for tensors that are missing or of other shapes.
+    """
+    told, arrays = settings_of(folder).told, mapped(folder)
+    layers = ModelConfiguration(told).get("num_hidden_layers")
+    layout = layout_in(arrays, layers)
+    if layout is None:
+        raise ValueError("it has none")
+    only = told | {"num_hidden_layers": 1}
+    only |= {"layer_types": [FULL]} if told.get("layer_types") else {}
+    config = ModelConfiguration(only)
+    prefix, own = config.family.prefix, dict[str, np.ndarray]()
+    for name, array in arrays.items():
+        if name.startswith(layout.layer):
+            own[f"{prefix}layers.0.{name.removeprefix(layout.layer)}"] = array
+        elif not name.startswith(f"{prefix}layers."):
+            own[name] = array
+    own[f"{prefix}norm.weight"] = _found(arrays, layout.norm)
+    decoder = describe(only, StoredTensors(own, config, stored_type(told, arrays)))
+    shift, width = config.family.norm_shift, decoder.sizes.hidden
+    joined = _found(arrays, layout.joined)
+    if joined.shape != (width, 2 * width):
+        raise ValueError(f"{layout.joined} has the shape {list(joined.shape)}")
+    if layout.state_first:
+        joined = np.concatenate([joined[:, width:], joined[:, :width]], axis=1)
+
+    def norm(name: str) -> Norm:
+        saved = _found(arrays, name)
+        if saved.shape != (width,):
+            raise ValueError(f"{name} has the shape {list(saved.shape)}")
+        return Norm(as_floats(saved) + np.float32(shift), None, saved)
+
+    return MtpParts(
+        *(decoder.layers[0], decoder.norm),
+        *(norm(layout.token), norm(layout.state)),
+        Projection(joined, None),
+    )
+
+
+def _found(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    found = arrays.get(f"{name}.weight")
+    if found is None:
+        raise ValueError(f"{name}.weight is missing")
+    return found
