@@ -13,6 +13,8 @@ import numpy as np
 from draftwood.arrays import FloatType
 
 if TYPE_CHECKING:
+    from gguf import ReaderTensor
+
     from draftwood.drafters.ctc_drafter import CtcDrafter
     from draftwood.drafters.drafter import DraftRequest, DraftSession
     from draftwood.drafters.head_drafts import BranchingText, HeadText
@@ -50,6 +52,27 @@ class HeadOnDevice(Protocol):
 
     @property
     def logits(self) -> OutputHead: ...
+
+
+class FileParts(Protocol):
+    """A GGUF file as a model of Transformers has it.
+
+    Attributes:
+        settings: the content of its config.json.
+        matrices: of each that stays in the file the module, the number of the part, the stored
+            tensor, and the stored row of each output and column of each input; None where they are
+            the same.
+        small: all other tensors in float32, by the model's names.
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+
+    @property
+    def matrices(self) -> "Sequence[tuple[str, int, ReaderTensor, Any, Any]]": ...
+
+    @property
+    def small(self) -> Mapping[str, np.ndarray]: ...
 
 
 class CustomGenerate(Protocol):
@@ -131,6 +154,37 @@ class Backend(Protocol):
 
     def gguf_saver(self, content: "Content", dtype: FloatType) -> Callable[[Path], None]:
         """Read the model of a GGUF file; gives what writes it into a folder."""
+        ...
+
+    def gguf_parts(self, content: "Content") -> "FileParts":
+        """Tell the matrices of a GGUF file that can stay there from all else; raises as
+        ``gguf_saver``.
+        """
+        ...
+
+    def read_blocks(
+        self,
+        folder: Path,
+        tensors: Mapping[str, Any],
+        products: str,
+        changes_of: Callable[[Mapping[str, Any]], Any] | None,
+    ) -> Any:
+        """Make the model of a GGUF file around its matrices.
+
+        Args:
+            folder: that describes it.
+            tensors: by name; those of linear layers and the embedding are ``Blocks``, or floats to
+                be packed.
+            products: with which they are multiplied.
+            changes_of: of an adapter, as in ``adapt``.
+
+        Raises:
+            ValueError: for an adapter of another model.
+        """
+        ...
+
+    def pack(self, hf_model: Any, products: str) -> None:
+        """Put the linear layers of a model of floats into blocks, and all else into float32."""
         ...
 
     def require_split(self, name: str, processes: int, dtype: Any, device: Any) -> object:

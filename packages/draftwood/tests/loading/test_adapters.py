@@ -129,6 +129,16 @@ def test_in_8_bits_base_and_adapted_model_are_packed_beside_each_other(
     assert len(kept_in(own_home)) == 2
 
 
+@needs_int8
+def test_a_model_of_another_family_is_changed_before_it_is_packed(tmp_path: Path) -> None:
+    model, adapter, merged = model_and_adapter(tmp_path, "gpt2")
+    found, without = (
+        said(load_model(model, "int8", "cpu", adapter=each).model) for each in (adapter, None)
+    )
+    assert (found - merged).norm() < 0.1 * merged.norm()
+    assert (without - merged).norm() > 0.3 * merged.norm()
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
 def test_a_gguf_file_is_changed_in_the_order_of_its_rows(
     family: str,

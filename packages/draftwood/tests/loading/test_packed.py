@@ -398,16 +398,38 @@ def test_without_room_nothing_is_kept(
 
 
 @pytest.mark.parametrize("products", INTEGERS)
-def test_other_models_are_refused_before_their_weights_are_read(
+def test_linear_layers_of_other_models_are_packed_by_each_load(
     tmp_path: Path, own_home: Path, products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = saved(tmp_path / "m", "gpt2")
+    exact, found = (load_model(str(folder), dtype, "cpu") for dtype in ("float32", products))
+    assert found.dtype == products
+    tokens = some_tokens(20, seed=3)
+    logits = [each.model.start().extend(tokens).logits for each in (exact, found)]
+    off = float((logits[1] - logits[0]).norm() / logits[0].norm())
+    assert 1e-3 < off < {"int8": 0.1, "int4": 0.8}[products]
+    assert not kept_in(own_home)
     monkeypatch.setattr(hub, "read_folder", None)
-    with pytest.raises(ValueError, match=rf"^{products} runs on the native path only, and GPT2"):
-        load(folder, products)
     with pytest.raises(ValueError, match=rf"^{products} runs on CPUs only, not on meta"):
         load_model(str(folder), products, "meta")
-    assert not kept_in(own_home)
+    with pytest.raises(ValueError, match=r"^a cache in int8 is for the native path, and GPT2"):
+        load_model(str(folder), products, "cpu", "int8")
+
+
+def test_what_is_not_packed_has_to_fit_into_memory_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "m", "deepseek-v3")  # experts are not packed
+    require = memory.require_memory
+
+    def full(size: int, what: str) -> None:
+        if "not packed" in what:
+            monkeypatch.setattr(memory, "available_memory", lambda: size)
+        require(size, what)
+
+    monkeypatch.setattr("draftwood_torch.loading.packed_models.require_memory", full)
+    with pytest.raises(MemoryError, match=r"what is not packed of the model needs 0\.00 GB"):
+        load_model(str(folder), "int8", "cpu")
 
 
 def test_what_does_not_fit_into_memory_is_refused(

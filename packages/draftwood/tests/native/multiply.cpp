@@ -19,10 +19,10 @@ struct Case {
 
 #ifdef LIBRARY
 void multiply(const Matrix& matrix, const std::vector<float>& values, int rows, float* results) {
-    using Multiply = void (*)(const Matrix*, const float*, int32_t, float*);
+    using Multiply = int32_t (*)(const Matrix*, const float*, int32_t, float*, int32_t);
     static void* const library = dlopen(LIBRARY, RTLD_NOW);
     if (!library) std::fprintf(stderr, "%s\n", dlerror()), std::exit(4);
-    ((Multiply)dlsym(library, "draftwood_multiply"))(&matrix, values.data(), rows, results);
+    ((Multiply)dlsym(library, "draftwood_multiply"))(&matrix, values.data(), rows, results, 1);
 }
 #else
 void multiply(const Matrix& matrix, const std::vector<float>& values, int count, float* results) {

@@ -64,10 +64,14 @@ class ModuleEmbeddingsAndHead:
             found = getattr(module, name, None)
             return None if found is None else found.detach()
 
+        read: Any = self.hf_model.get_input_embeddings()
+        embedding, shared = of(read, "weight"), getattr(read, "matrix", None)
+        # a packed matrix is decoded once
+        is_tied = shared is not None and getattr(self.head, "matrix", None) is shared
         return EmbeddingsAndHeadWeights(
-            of(self.hf_model.get_input_embeddings(), "weight"),
+            embedding,
             of(self.norm, "weight"),
-            of(self.head, "weight"),
+            embedding if is_tied else of(self.head, "weight"),
             of(self.head, "bias"),
         )
 

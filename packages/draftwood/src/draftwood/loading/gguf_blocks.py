@@ -2,7 +2,8 @@
 
 The rest is read once and kept in a small folder: configuration, tokenizer, norms and biases, and
 the offset of each matrix in the file. Loading maps the file and hands its blocks to the native
-path, which never makes floats of them; what it lays out is kept (``kept_matrices``).
+path, which never makes floats of them; what it lays out is kept (``kept_matrices``). Models of
+other families get them in the place of their linear layers.
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.native.formats import Products
 from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, block_formats, kept_as
+from draftwood.optional import backend
 from draftwood.storage.atomic import Facts, is_intact
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
@@ -38,15 +40,18 @@ from draftwood.storage.safetensors import map_file, write_arrays
 from draftwood.storage.weights import read_settings, state_of
 
 if TYPE_CHECKING:
+    from gguf import ReaderTensor
+
     from draftwood.arrays import FloatType
     from draftwood.loading.adapters import LoraAdapter
-    from draftwood.loading.gguf_reader import Content, PlacedTensor
+    from draftwood.loading.gguf_reader import Content
     from draftwood.loading.native_folders import NativeFolder
 
 ARRAYS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 """Formats of floats, and arrays that hold them."""
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
+INPUTS = "inputs of "  # of those that hold the stored columns of a matrix's inputs
 # raised whenever a file is read differently, so that folders of earlier versions are made again
 READING = 5
 
@@ -91,7 +96,8 @@ def blocks_folder(path: Path) -> Path:
     """The folder that describes the GGUF file at `path`, made by the first call.
 
     Raises:
-        NotInBlocksError: for a model, or a type of blocks, that the native path does not run.
+        NotInBlocksError: for a type of blocks that the library does not multiply, and for experts
+            of other families than the native ones.
         ValueError: for a file that cannot be read.
         FileNotFoundError: without all parts of a split file.
     """
@@ -118,10 +124,10 @@ def write_description(path: Path, folder: Path) -> Facts:
     parts, formats = parts_of(path), {*block_formats(), *FLOATS} - {"F64"}
     with progress(f"reading {path.name} (once)"), readable(path):
         content = read_content(parts)
-        _require_native(content, formats)
-        matrices, small = _told_apart(content)
+        _require_blocks(content, formats)
+        settings, matrices, small = _told_apart(content)
         tokenizer = tokenizer_of(content, parts)
-    write_settings(content.config, folder)
+    write_settings(settings, folder)
     tokenizer.save(folder)
     write_arrays(folder / REST, small)
     # a file within the folder may move with it
@@ -137,29 +143,57 @@ def write_description(path: Path, folder: Path) -> Facts:
     return {"quantisation": content.quantisation, "weights": None}
 
 
-def _told_apart(content: "Content") -> tuple[list[StoredMatrix], dict[str, np.ndarray]]:
-    """Matrices, which stay in the file, and the values of all other tensors.
+class _Parts(NamedTuple):
+    """Settings, matrices, which stay in the file, and the values of all other tensors.
 
-    Among these are the orders of rows of matrices.
+    Among these are the orders of rows and columns of matrices.
     """
+
+    settings: dict[str, Any]
+    matrices: list[StoredMatrix]
+    small: dict[str, np.ndarray]
+
+
+def _told_apart(content: "Content") -> _Parts:
+    """The parts of a file."""
+    if why_not_native(content.config) is not None:
+        return _of_transformers(content)
     from draftwood.loading.gguf_names import halves
     from draftwood.loading.gguf_reader import floats, placed
 
     layout, router = content.layout, f"mlp.{content.native.family.router}.weight"
-    matrices, small = list[StoredMatrix](), dict[str, np.ndarray]()
+    parts = _Parts(content.config, [], {})
     for each in placed(content):
         is_weight = each.name.endswith(".weight") and not each.name.endswith(router)
         if not is_weight or len(each.stored.shape) < 2:
-            small[each.name] = floats(each.stored, layout)
+            parts.small[each.name] = floats(each.stored, layout)
             continue
         module, heads = each.name.removesuffix(".weight"), layout.heads_of(each.stored.name)
         rows = int(each.stored.shape[1])
         order = np.arange(rows) if heads is None else halves(rows, heads)
         is_ordered = not np.array_equal(order, np.arange(rows))
         if is_ordered:
-            small[ORDER + module] = order.astype(np.int32)
-        matrices.append(_stored(module, each, is_ordered))
-    return matrices, small
+            parts.small[ORDER + module] = order.astype(np.int32)
+        parts.matrices.append(_stored(module, each.stored, each.part, is_ordered))
+    return parts
+
+
+def _of_transformers(content: "Content") -> _Parts:
+    """The parts of a file of a model that the native path does not run."""
+    needed = f"a GGUF file of the architecture {content.architecture}"
+    found = backend(needed).gguf_parts(content)
+    parts = _Parts(found.settings, [], dict(found.small))
+    for module, part, tensor, outputs, inputs in found.matrices:
+        for prefix, order in ((ORDER, outputs), (INPUTS, inputs)):
+            if order is not None:
+                parts.small[prefix + module] = order.astype(np.int32)
+        parts.matrices.append(_stored(module, tensor, part, outputs is not None))
+    return parts
+
+
+def why_general(folder: Path) -> str | None:
+    """Say why the native path does not run the file that a folder describes; None if it does."""
+    return why_not_native(read_settings(folder / "config.json"))
 
 
 def matrix_shapes(folder: Path) -> dict[str, tuple[int, int]]:
@@ -210,6 +244,31 @@ def open_blocks(
 
     tensor = _tensors(folder, format_of).get
     return _described(folder, tensor if adapter is None else adapter.over(tensor, config))
+
+
+def open_general(
+    folder: Path, products: Products, is_packed: bool, adapter: "LoraAdapter | None" = None
+) -> Any:
+    """The model of Transformers that a folder describes, its linear layers packed.
+
+    Args:
+        is_packed: whether matrices are floats that are packed for the products; else they stay
+            what they are.
+
+    Raises:
+        ValueError: as ``open_blocks``, as are the others.
+    """
+
+    def format_of(each: StoredMatrix) -> str:
+        return FROM_FLOATS[products] if is_packed else kept_as(each.format, products)
+
+    tensors: dict[str, Any] = _tensors(folder, format_of)
+    if is_packed:
+        tensors = {name: _numbers(each) for name, each in tensors.items()}
+    changes_of = None if adapter is None else adapter.placed
+    model = backend(f"the model in {folder}").read_blocks(folder, tensors, products, changes_of)
+    require_unchanged(folder)
+    return model
 
 
 def open_floats(
@@ -338,7 +397,7 @@ def _other_file(folder: Path, states: str) -> str | None:
 
     paths, described = _read_places(folder)
     with readable(paths[0]):
-        matrices, small = _told_apart(read_content(paths))
+        _, matrices, small = _told_apart(read_content(paths))
     kept = _small_tensors(folder)
     is_same = matrices == described and small.keys() == kept.keys()
     same = (values.tobytes() == kept[name].tobytes() for name, values in small.items())
@@ -384,13 +443,12 @@ def _mapped(file: Path) -> np.ndarray:
         ) from error
 
 
-def _stored(module: str, placed: "PlacedTensor", is_ordered: bool) -> StoredMatrix:
-    tensor = placed.stored
+def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) -> StoredMatrix:
     inputs, rows = int(tensor.shape[0]), prod(int(size) for size in tensor.shape[1:])
     return StoredMatrix(
         module,
         tensor.tensor_type.name,
-        placed.part,
+        part,
         int(tensor.data_offset),
         rows,
         int(tensor.n_bytes) // rows,
@@ -399,11 +457,11 @@ def _stored(module: str, placed: "PlacedTensor", is_ordered: bool) -> StoredMatr
     )
 
 
-def _require_native(content: "Content", formats: set[str]) -> None:
-    """Raise NotInBlocksError unless the native path runs this model with matrices so stored."""
+def _require_blocks(content: "Content", formats: set[str]) -> None:
+    """Raise NotInBlocksError unless the library multiplies this model's matrices as stored."""
     reason = why_not_native(content.config)
-    if reason is not None:
-        raise NotInBlocksError(f"the native path does not run it: {reason}")
+    if reason is not None and any(len(each.shape) > 2 for _, each in content.tensors):
+        raise NotInBlocksError(f"it has experts, and the native path does not run it: {reason}")
     matrices = (each for _, each in content.tensors if len(each.shape) > 1)
     if strange := sorted({each.tensor_type.name for each in matrices} - formats):
         raise NotInBlocksError(

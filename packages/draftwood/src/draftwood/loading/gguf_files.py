@@ -230,10 +230,13 @@ def _general_writer(content: "Content", dtype: FloatType) -> Callable[[Path], No
 
 
 def write_settings(config: Mapping[str, Any], folder: Path, dtype: FloatType = "float32") -> None:
-    """Write the configuration of a native model, and the tokens that begin and end its texts."""
+    """Write the configuration of a model, and the tokens that begin and end its texts; the class of
+    a native one is known.
+    """
     from draftwood.loading.gguf_settings import TOKENS
 
-    known = {"architectures": [ModelConfiguration(config).architecture], "dtype": dtype}
+    classes = config.get("architectures") or [ModelConfiguration(config).architecture]
+    known = {"architectures": classes, "dtype": dtype}
     tokens = {name: config[name] for name in TOKENS.values() if config.get(name) is not None}
     files = {
         "config.json": {**config, **known},

@@ -133,7 +133,7 @@ def folder_of_settings(name: str) -> Path:
 def blocks_of(name: str) -> Path | None:
     """The folder that describes the GGUF file which `name` means, whose matrices are used in place.
 
-    None for anything else, and for a file whose model or types of blocks the native path does not
+    None for anything else, and for a file whose experts or types of blocks the library does not
     run. Raises as `resolve`.
     """
     try:
@@ -144,7 +144,7 @@ def blocks_of(name: str) -> Path | None:
 
 
 def _described_file(name: str) -> Path | None:
-    """As ``blocks_of``; raises NotInBlocksError for a file that the native path does not run."""
+    """As ``blocks_of``; raises NotInBlocksError for a file that the library does not run."""
     path, folder = expanded(placed(name)), None
     if name and path.is_dir():
         folder = path if is_blocks_folder(path) else None

@@ -14,7 +14,9 @@ from draftwood.loading.gguf_blocks import (
     is_blocks_folder,
     open_blocks,
     open_floats,
+    open_general,
     require_unchanged,
+    why_general,
 )
 from draftwood.loading.kept_matrices import KeptBlocks
 from draftwood.loading.names import name_of_dtype, require_cache
@@ -78,7 +80,8 @@ def load_model(
             bfloat16 for GGUF files that are converted, and float32 for float16 in others. In
             ``int8`` and ``float32`` the weights of a quantised file stay what they are on CPUs;
             rows are rounded to 8 bits, or not at all. Other weights are packed in ``int8`` and
-            ``int4`` once, see ``packed``.
+            ``int4`` once, see ``packed``; of models on the general path by each load, and experts
+            stay floats.
         device: None takes CUDA where there is one, else the CPU.
         cache: ``int8`` stores keys and values in 8 bits, see ``NativeModel``; None in floats.
         processes: of torchrun that hold the model in parts; see ``models.parallel``.
@@ -102,6 +105,10 @@ def load_model(
     loaded = _loaded(name, dtype, device, cache, changes)
     if changes is not None:
         vars(loaded.model)["adapter"] = changes.mark
+    if isinstance(loaded.model, NativeModel) and not is_blocks_folder(loaded.folder):
+        from draftwood.loading.native_mtp import offer
+
+        offer(loaded.model, loaded.folder)
     return loaded
 
 
@@ -126,9 +133,7 @@ def _loaded(
     if products is None:
         return _in_pytorch(name, folder, floats, place, stored, reason, adapter)
     if reason is not None and (other := _why_other_model(name, folder)) is not None:
-        if integers is not None:
-            raise ValueError(_on_native_path(integers, other))
-        return _in_pytorch(name, folder, None, place, stored, other, adapter)
+        return _in_pytorch(name, folder, None, place, stored, other, adapter, integers)
     return _packed(name, folder, products, stored, reason, adapter)
 
 
@@ -187,12 +192,20 @@ def _in_pytorch(
     cache: CacheType | None,
     reason: str | None,
     adapter: "LoraAdapter | None",
+    integers: Products | None = None,
 ) -> LoadedModel:
-    """A model that Transformers reads."""
+    """A model that Transformers reads.
+
+    Args:
+        integers: products for which its linear layers are packed; None leaves floats.
+    """
     if cache is not None and (other := _why_other_model(name, folder)) is not None:
         raise ValueError(_cache_on_native_path(cache, other))
-    backend(f"the model {name} ({reason})")
+    runner = backend(f"the model {name} ({reason})")
     read = hub.read_folder(name, folder, floats, place, adapter=adapter)
+    if integers is not None:
+        runner.pack(read.model, integers)
+        return LoadedModel(runner.general_model(read.model), read.tokenizer, folder, integers)
     label = name_of_dtype(read.model.dtype)
     return LoadedModel(
         model_for(read.model, cache=cache), read.tokenizer, folder, _label(label, cache)
@@ -251,6 +264,15 @@ def _in_place(
     if found is None or (found.products in INTEGERS and not has_int8(place)):
         return None
     folder, products, is_packed = found
+    if (reason := why_general(folder)) is not None:
+        if cache is not None:
+            raise ValueError(_cache_on_native_path(cache, reason))
+
+        def run_general(_: Meanwhile) -> Model:
+            hf_model = open_general(folder, products, is_packed, adapter)
+            return backend(f"the model {name} ({reason})").general_model(hf_model)
+
+        return _opened(name, folder, folder, products, run_general)
     if is_packed:
         return _packed(name, folder, products, cache, None, adapter)
 
@@ -384,7 +406,8 @@ def model_for(
 
 def _on_native_path(products: Products, reason: str) -> str:
     return (
-        f"{products} runs on the native path only, and {reason}; leave dtype out, or take bfloat16"
+        f"{products} of a model in memory runs on the native path only, and {reason}; save it and"
+        " name its folder, or leave dtype out"
     )
 
 

@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.loading import native_folders
-from draftwood.loading.gguf_blocks import files_of, is_blocks_folder, matrix_shapes, open_blocks
+from draftwood.loading.gguf_blocks import (
+    files_of,
+    is_blocks_folder,
+    matrix_shapes,
+    open_blocks,
+    why_general,
+)
 from draftwood.loading.hub import blocks_of, described, folder_of, load_pretrained
 from draftwood.loading.origin import weights_digest
 from draftwood.models.decoder import Decoder
@@ -74,6 +80,9 @@ def decoder_of(name: str, cannot: str) -> Decoder:
         ValueError: for such a model.
     """
     folder = blocks_of(name)
+    if folder is not None and why_general(folder) is not None:
+        reason = backend(f"the model {name}").why_not_native(folder)
+        raise ValueError(f"{cannot} {name}: {reason}")
     if folder is not None:
         return open_blocks(folder).decoder
     found = folder_of(name)

@@ -354,7 +354,7 @@ class Matrix:
         rows = np.ascontiguousarray(as_array(given), np.float32)
         results = np.empty((len(rows), self.structure.outputs), np.float32)
         library().draftwood_multiply(
-            self.structure, address_of(rows), len(rows), address_of(results)
+            self.structure, address_of(rows), len(rows), address_of(results), threads()
         )
         return like(results, given)
 

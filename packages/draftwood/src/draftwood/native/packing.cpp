@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "blocks.h"
+#include "lack_of_memory.h"
 #include "products.h"
 #include "workshop.h"
 
@@ -84,6 +85,33 @@ bool pack(const GivenWeights& given, Matrix& matrix, int threads) {
     return fit;
 }
 
+constexpr int PIECES_PER_THREAD = 4;  // of tiles, so that many rows share what is unpacked
+
+void multiply(const Matrix& matrix, const float* values, int rows, float* results, int threads) {
+    Rows encoded;
+    encoded.reserve(matrix.encoding, rows, matrix.inputs);
+    for_each(ceil_div(rows, MOST_ROWS), threads, [&](int64_t block) {
+        const int first = (int)block * MOST_ROWS, count = std::min(MOST_ROWS, rows - first);
+        for (int from = 0; from < matrix.inputs; from += GROUP) {
+            const float* places[MOST_ROWS];
+            for (int i = 0; i < count; i++)
+                places[i] = values + (size_t)(first + i) * matrix.inputs + from;
+            encoded.encode_block((int)block, count, from, places,
+                                 std::min(GROUP, matrix.inputs - from));
+        }
+    });
+    const int all = tiles(matrix), most = threads == 1 ? 1 : PIECES_PER_THREAD * threads;
+    const int64_t pieces = std::min(all, most);
+    for_each(pieces, threads, [&](int64_t piece) {
+        const int first = (int)(all * piece / pieces), last = (int)(all * (piece + 1) / pieces);
+        products(matrix, encoded, rows, first, last, [&](int row, int tile, Floats sums) {
+            const int lanes = std::min(LANES, matrix.outputs - tile * LANES);
+            std::memcpy(results + (size_t)row * matrix.outputs + tile * LANES, &sums,
+                        lanes * sizeof(float));
+        });
+    });
+}
+
 }  // namespace
 
 }  // namespace draftwood
@@ -160,18 +188,10 @@ void draftwood_read_outputs(const draftwood::Matrix* matrix, const int64_t* outp
 }
 
 // results [rows outputs] of values [rows inputs]
-void draftwood_multiply(const draftwood::Matrix* matrix, const float* values, int32_t rows,
-                        float* results) {
-    using namespace draftwood;
-    Rows encoded;
-    encoded.reserve(matrix->encoding, rows, matrix->inputs);
-    for (int row = 0; row < rows; row++)
-        for (int from = 0; from < matrix->inputs; from += GROUP)
-            encoded.encode(row, from, values + (size_t)row * matrix->inputs + from,
-                           std::min(GROUP, matrix->inputs - from));
-    products(*matrix, encoded, rows, 0, tiles(*matrix), [&](int row, int tile, Floats sums) {
-        for (int lane = 0; lane < LANES && tile * LANES + lane < matrix->outputs; lane++)
-            results[(size_t)row * matrix->outputs + tile * LANES + lane] = sums[lane];
+int32_t draftwood_multiply(const draftwood::Matrix* matrix, const float* values, int32_t rows,
+                           float* results, int32_t threads) {
+    return draftwood::guarded([&] {
+        return draftwood::multiply(*matrix, values, rows, results, threads), 0;
     });
 }
 

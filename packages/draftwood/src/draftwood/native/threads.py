@@ -149,6 +149,24 @@ def work_beside(count: int) -> None:
 
 
 @contextmanager
+def torch_alone() -> Iterator[None]:
+    """Let PyTorch's operations of the calling thread run on one thread, and the library's calls on
+    as many as before.
+
+    Between calls of the library its threads wait for the next one a little: where PyTorch's want
+    the same CPUs, each operation waits for them, and passes take up to ten times as long.
+    """
+    torch, own = imported_torch(), getattr(_own, "count", None)
+    before, _own.count = torch.get_num_threads(), threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _own.count = own
+
+
+@contextmanager
 def threads_of_torch_kept() -> Iterator[None]:
     """Keep PyTorch's threads for threads to come, which take over the last number that was set."""
     if (torch := imported_torch()) is None:

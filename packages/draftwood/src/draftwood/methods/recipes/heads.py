@@ -25,15 +25,15 @@ RECIPES = (
     ),
     MethodSpec(
         "mtp",
-        "the likeliest nodes of a tree that the model's own multi-token prediction layer drafts",
-        "DeepSeek-AI 2024, arXiv:2412.19437; Li et al. 2024, arXiv:2406.16858",
+        "the likeliest nodes that the model's own multi-token prediction layer drafts",
+        "DeepSeek-AI 2024, arXiv:2412.19437",
         Mtp,
         BestFirst(depth=5, width=3, size=4, floor=0.15),
         Match(),
     ),
     MethodSpec(
         "mtp-rsd",
-        "a tree drawn from the same layer without replacement, recursive rejection",
+        "the same layer, drawn without replacement, recursive rejection",
         "DeepSeek-AI 2024, arXiv:2412.19437; Jeon et al. 2024, arXiv:2402.14160",
         Mtp,
         Widths((2, 1, 1)),

@@ -1,0 +1,63 @@
+"""Linear layers and embeddings of Transformers whose weights lie in the library's blocks."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from draftwood.native.matrix import Matrix
+
+
+class PackedModule(nn.Module):
+    """Holds a matrix of the library; whoever asks for its weights gets them decoded.
+
+    Args:
+        matrix: [outputs inputs], which several modules may share.
+        order: the matrix's column of each input; None where they are the same.
+    """
+
+    def __init__(self, matrix: Matrix, order: Int[Tensor, " inputs"] | None = None) -> None:
+        super().__init__()
+        self.matrix, self.order = matrix, order
+
+    @property
+    def weight(self) -> Float[Tensor, "outputs inputs"]:
+        """All weights in float32, made by each call."""
+        floats = torch.from_numpy(self.matrix.floats())
+        return floats if self.order is None else floats[:, self.order]
+
+
+class PackedLinear(PackedModule):
+    """Multiplies rows by a matrix in the library, in the place of ``nn.Linear``.
+
+    A row's product does not depend on the rows beside it.
+    """
+
+    def __init__(self, matrix: Matrix, order: Int[Tensor, " inputs"] | None = None) -> None:
+        super().__init__(matrix, order)
+        self.out_features, self.in_features = matrix.shape
+        self.places = None if order is None else order.argsort()
+
+    @property
+    def bias(self) -> Float[Tensor, " outputs"] | None:
+        """Numbers that are added to products."""
+        return None if self.matrix.bias is None else torch.from_numpy(self.matrix.bias)
+
+    def forward(self, rows: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
+        if self.places is not None:
+            rows = rows[..., self.places]
+        products = self.matrix.multiply(rows.reshape(-1, self.in_features))
+        return products.view(*rows.shape[:-1], self.out_features).to(rows.dtype)
+
+
+class PackedEmbedding(PackedModule):
+    """Reads the rows of tokens from a matrix, in the place of ``nn.Embedding``."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        super().__init__(matrix)
+        self.num_embeddings, self.embedding_dim = matrix.shape
+
+    def forward(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens dim"]:
+        rows: Any = torch.from_numpy(self.matrix.outputs(tokens.flatten()))
+        return rows.view(*tokens.shape, self.embedding_dim)
