@@ -8,6 +8,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import torch
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedModel
 
@@ -105,11 +106,17 @@ def shape_of(config: Any) -> dict[str, Any]:
 
 def converted(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray]:
     """The weights under llama.cpp's names and in its layouts."""
-    config: Any = model.config
+    return laid_out(model.state_dict(), architecture, model.config)
+
+
+def laid_out(
+    state: Mapping[str, torch.Tensor], architecture: str, config: Any
+) -> dict[str, np.ndarray]:
+    """Tensors of a model under llama.cpp's names and in its layouts."""
     arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     found = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in state.items():
         values = tensor.float().numpy()
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue

@@ -5,12 +5,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
 from families import random_model
+from gguf_writing import laid_out
 from hybrids import GROUPED, HYBRIDS
 
 QWEN = {
@@ -109,3 +111,23 @@ def told(folder: Path, **changes: object) -> None:
     """Change a folder's config.json."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes))
+
+
+def in_file(model: PreTrainedModel, layer: MtpModel, architecture: str) -> dict[str, np.ndarray]:
+    """A layer's tensors in a GGUF file: a further block, and what is around it."""
+    behind = f"blk.{model.config.num_hidden_layers}."
+    around = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm"}
+    around["post_norm"] = "shared_head_norm"
+    found, like = {}, model.config.num_hidden_layers - 1
+    state = layer.layers[0].state_dict()
+    block = {
+        f"model.layers.{like}.{name.removeprefix('mtp_block.')}": each
+        for name, each in state.items()
+        if name.startswith("mtp_block.")
+    }
+    for name, values in laid_out(block, architecture, model.config).items():
+        found[behind + name.partition(f"blk.{like}.")[2]] = values
+    for own, theirs in around.items():
+        values = state[f"{own}.weight"].numpy()
+        found[f"{behind}nextn.{theirs}.weight"] = values + (own != "eh_proj")
+    return found

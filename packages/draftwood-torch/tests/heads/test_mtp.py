@@ -11,11 +11,16 @@ from transformers.modeling_layers import MtpModel
 
 from draftwood import methods
 from draftwood.engine import Options, generate
+from draftwood.models.model import Cpu
+from draftwood.models.native import has_int8
 from draftwood.models.requirements import require_mtp_head
 from draftwood.sampling import Sampling
 from draftwood.stats import Stats, Step
 from draftwood.tree import DraftTree
 from draftwood_torch.general import general_model
+from draftwood_torch.heads.mtp import TorchMtp
+from draftwood_torch.loading import packed_models
+from draftwood_torch.models.packed_linear import PackedLinear
 from draftwood_torch.models.transformers import TransformersModel
 from families import random_model, some_tokens
 from hybrids import GROUPED
@@ -92,6 +97,23 @@ def test_texts_with_the_layer_are_plain_ones(
     drafted = [step.tree for step in steps if step.tree is not None and len(step.tree) > 1]
     assert drafted
     assert name != "auto" or "eagle" in Stats.of(steps).sources
+
+
+def test_a_layer_is_packed_as_its_model_is(tmp_path: Path) -> None:
+    _, layer = written(tmp_path, "qwen3.5")
+    if not has_int8(Cpu()):
+        pytest.skip("this CPU multiplies no 8-bit integers")
+    read = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    packed_models.pack(read, "int8")
+    model = general_model(read)
+    assert isinstance(model, TransformersModel)
+    head = model.mtp
+    assert isinstance(head, TorchMtp)
+    packed = [each for each in head.layers.modules() if isinstance(each, PackedLinear)]
+    plain = [each for each in layer.layers.modules() if type(each) is torch.nn.Linear]
+    assert len(packed) == len(plain) + 1  # the output head
+    texts = [text_of(steps_of(name, model, 0.0)) for name in ("plain", "mtp", "auto")]
+    assert texts[0] == texts[1] == texts[2]
 
 
 def test_models_without_a_layer_name_what_they_lack() -> None:

@@ -14,6 +14,7 @@ from transformers.cache_utils import Cache
 
 from draftwood.models.configuration import FULL, SLIDING
 from draftwood_torch.heads.texts import EagleText, HeadRows
+from draftwood_torch.loading.packed_models import BlocksReader, pack_linear
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.models.embeddings_and_head import ModuleEmbeddingsAndHead
 from draftwood_torch.models.mtp_weights import names_of_mtp
@@ -141,9 +142,7 @@ def mtp_of(hf_model: "PreTrainedModel") -> TorchMtp:
             setattr(told, own, [usual or named[-1]])
     try:
         with quiet_transformers():
-            layers = modeling_layers.MtpModel.from_pretrained(
-                double, device_map={"": hf_model.device}
-            )
+            layers = _read(double, hf_model)
     except (RuntimeError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ValueError(
@@ -151,6 +150,25 @@ def mtp_of(hf_model: "PreTrainedModel") -> TorchMtp:
             f" read ({reason}); choose another method, or fetch the model again"
         ) from error
     return TorchMtp(hf_model, layers.eval().requires_grad_(False))
+
+
+def _read(double: Any, hf_model: Any) -> Any:
+    """Layers with the weights that lie where a model was read from; packed as those of the model.
+
+    Args:
+        double: the model, under a configuration of the layers.
+    """
+    kind, products = modeling_layers.MtpModel, getattr(hf_model, "packed_as", None)
+    if in_file := getattr(hf_model, "mtp_tensors", None):
+        with torch.device("meta"):
+            layers = kind(double, 1)
+        BlocksReader(layers, in_file, products or "float32", {}).read_part()
+        return layers
+    layers = kind.from_pretrained(double, device_map={"": hf_model.device})
+    if products is not None:
+        pack_linear(layers, products)
+        layers.float()
+    return layers
 
 
 def _mask_of_tree(

@@ -20,7 +20,7 @@ class DeltaRuleTensors(TensorProcessor):
 
     It puts heads of values that share a key far apart, takes the decay's exponential, adds 1 to
     norms but that of the rule itself, and keeps layers that foretell tokens behind the text's,
-    which are left out here.
+    which ``gguf_places`` takes.
     """
 
     def perform_fallback_tensor_mapping(

@@ -1,6 +1,7 @@
 """Places of a GGUF file's matrices in a model of Transformers, found without reading numbers."""
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gguf
@@ -8,11 +9,13 @@ import numpy as np
 from jaxtyping import Int
 from transformers import AutoConfig
 
+from draftwood.models.configuration import FULL
 from draftwood.models.shapes import other_shape, require_none
 from draftwood_torch.loading.gguf_models import TransformersLayout
 from draftwood_torch.loading.packed_models import is_turned, linear_modules, named
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.loading.skeleton import skeleton
+from draftwood_torch.models.mtp_weights import IN_FILES
 
 if TYPE_CHECKING:
     from draftwood.loading.gguf_reader import Content
@@ -51,7 +54,10 @@ def model_parts(content: "Content") -> ModelParts:
         shapes = {name: tuple(each.shape) for name, each in model.state_dict().items()}
         parts = ModelParts(model.config.to_dict(), [], {})
         parts.settings["architectures"] = [type(model).__name__]
+        layer = MtpPlaces(places, parts, model.config.get_text_config())
         for part, tensor in content.tensors:
+            if layer.take(part, tensor):
+                continue
             module, order = places.of(tensor)
             if module is not None and order is not None:
                 parts.matrices.append((module, part, tensor, *order))
@@ -116,6 +122,74 @@ class MatrixPlaces:
         for other in joined.keys() - before:
             found, values = other, joined.pop(other).numpy()
         return found, values
+
+
+NEXTN = {
+    "nextn.eh_proj.weight": "eh_proj.weight",
+    "nextn.enorm.weight": "enorm.weight",
+    "nextn.hnorm.weight": "hnorm.weight",
+    "nextn.shared_head_norm.weight": "post_norm.weight",
+}
+"""Tensors of a layer for multi-token prediction around its decoder layer, and their names in
+Transformers' one.
+"""
+
+
+class Renamed(NamedTuple):
+    """A stored tensor under another one's name."""
+
+    name: str
+    shape: Any
+
+
+class MtpPlaces:
+    """Places of the layer for multi-token prediction behind a file's last layer.
+
+    It is laid out as the model's last layer of attention is. What has no place there is left out,
+    and missed when the layer is asked for.
+
+    Args:
+        places: of the model.
+        parts: that take its tensors.
+        config: of the model's text.
+    """
+
+    def __init__(self, places: MatrixPlaces, parts: ModelParts, config: Any) -> None:
+        self.places, self.parts = places, parts
+        kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
+        self.behind = f"blk.{config.num_hidden_layers}."
+        self.like = max((at for at, kind in enumerate(kinds) if kind == FULL), default=0)
+
+    def take(self, part: int, tensor: Any) -> bool:
+        """Take a tensor; False for one of another layer."""
+        if not tensor.name.startswith(self.behind):
+            return False
+        rest = tensor.name.removeprefix(self.behind)
+        own, is_around = NEXTN.get(rest), rest.startswith("nextn.")
+        if own is not None or not is_around:  # embedding and output head are the model's
+            with suppress(ValueError):
+                self._place(part, tensor, own, rest)
+        return True
+
+    def _place(self, part: int, tensor: Any, own: str | None, rest: str) -> None:
+        at = f"{IN_FILES}layers.0."
+        if own == "eh_proj.weight":
+            self.parts.matrices.append((f"{at}eh_proj", part, tensor, None, None))
+            return
+        name = f"blk.{self.like}.{rest if own is None else 'attn_norm.weight'}"
+        module, order = self.places.of(Renamed(name, tensor.shape))
+        if module is not None and order is not None:
+            self.parts.matrices.append((f"{at}{self._in_block(module)}", part, tensor, *order))
+            return
+        values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        placed, values = self.places.placed(name, np.asarray(values, np.float32))
+        if placed is not None:
+            named = self._in_block(placed) if own is None else own
+            self.parts.small[f"{at}{named}"] = np.array(values, np.float32)
+
+    def _in_block(self, name: str) -> str:
+        """Name in Transformers' layer of what is so called in the one like it."""
+        return f"mtp_block.{name.partition(f'layers.{self.like}.')[2]}"
 
 
 def _order(rows: np.ndarray, columns: np.ndarray) -> Order | None:

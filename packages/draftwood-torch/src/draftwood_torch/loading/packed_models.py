@@ -16,6 +16,7 @@ from draftwood.native.matrix import LargePages, Matrix
 from draftwood.storage.memory import require_memory
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.loading.skeleton import skeleton
+from draftwood_torch.models.mtp_weights import tensors_of_mtp
 from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear
 
 INPUTS = "inputs of "
@@ -65,13 +66,7 @@ def pack(hf_model: Any, products: str) -> None:
     """
     embedding, head = hf_model.get_input_embeddings(), hf_model.get_output_embeddings()
     is_tied = head is not None and head.weight is embedding.weight
-    sharing = dict[tuple[int, int], list[str]]()
-    for name, module in linear_modules(hf_model).items():
-        sharing.setdefault((id(module.weight), id(module.bias)), []).append(name)
-    for names in sharing.values():
-        packed = _packed(hf_model.get_submodule(names[0]), products)
-        for name in names:
-            hf_model.set_submodule(name, packed)
+    pack_linear(hf_model, products)
     head = hf_model.get_output_embeddings()
     if type(embedding) is nn.Embedding:
         weight: Any = embedding.weight
@@ -82,6 +77,19 @@ def pack(hf_model: Any, products: str) -> None:
     rest = [each for each in hf_model.parameters() if each.dtype != torch.float32]
     require_memory(4 * sum(each.numel() for each in rest), "what is not packed of the model")
     hf_model.float()
+    hf_model.packed_as = products
+
+
+@torch.no_grad()
+def pack_linear(model: nn.Module, products: str) -> None:
+    """Pack the linear layers of a module; those that share weights share a matrix."""
+    sharing = dict[tuple[int, int], list[str]]()
+    for name, module in linear_modules(model).items():
+        sharing.setdefault((id(module.weight), id(module.bias)), []).append(name)
+    for names in sharing.values():
+        packed = _packed(model.get_submodule(names[0]), products)
+        for name in names:
+            model.set_submodule(name, packed)
 
 
 def _packed(module: Any, products: str) -> PackedLinear:
@@ -108,10 +116,21 @@ class BlocksReader:
 
     def read(self) -> None:
         """Read all matrices, and then all other tensors."""
+        self._read_linear()
+        self._read_embedding()
+        self._read_rest()
+
+    def read_part(self) -> None:
+        """Read a part of a model that has no embedding of its own."""
+        self._read_linear()
+        self._read_rest()
+
+    def _read_linear(self) -> None:
         for name in linear_modules(self.model):
             if f"{name}.weight" in self.tensors:
                 self.model.set_submodule(name, self._linear(name))
-        self._read_embedding()
+
+    def _read_rest(self) -> None:
         names = self.model.state_dict().keys() & self.tensors.keys()
         rest = {name: torch.from_numpy(self.tensors[name]) for name in names}
         self.model.load_state_dict(rest, strict=False, assign=True)
@@ -158,6 +177,8 @@ def read_blocks(
     shapes = {name: shape_of(each) for name, each in linear if f"{name}.weight" in tensors}
     changes = {} if changes_of is None else changes_of(shapes)
     BlocksReader(model, tensors, products, changes).read()
+    model.packed_as = products
+    model.mtp_tensors = tensors_of_mtp(tensors)
     return model
 
 

@@ -1,8 +1,9 @@
 """Look for layers for multi-token prediction (MTP) beside the weights of a model."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import safe_open
 
@@ -14,7 +15,11 @@ PROJECTIONS = {"eh_proj", "fc", "input_proj"}
 
 
 def has_mtp(hf_model: "PreTrainedModel") -> bool:
-    """True if such layers lie in the folder that a model was read from; reads no weights."""
+    """True if such layers lie where a model was read from, in its folder or its GGUF file; reads no
+    weights.
+    """
+    if in_file := getattr(hf_model, "mtp_tensors", None):
+        return any("eh_proj" in name for name in in_file)
     folder = Path(hf_model.config.name_or_path or "/")
     wanted = re.compile(names_of_mtp(hf_model))
     if not (folder / "config.json").is_file():
@@ -25,6 +30,17 @@ def has_mtp(hf_model: "PreTrainedModel") -> bool:
             if any(PROJECTIONS.intersection(name.split(".")) for name in found):
                 return True
     return False
+
+
+IN_FILES = "mtp."
+"""Prefix of tensors of such layers among those of a GGUF file's model."""
+
+
+def tensors_of_mtp(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors of such layers among those of a model, by their names in Transformers' layers."""
+    return {
+        name.replace(IN_FILES, "", 1): each for name, each in tensors.items() if IN_FILES in name
+    }
 
 
 def names_of_mtp(hf_model: "PreTrainedModel") -> str:

@@ -87,7 +87,8 @@ class HeadDrafts(DraftSession):
     """
 
     def __init__(self, drafter: OverHead, request: DraftRequest, text: HeadText) -> None:
-        self.drafter, self.rng, self.text = drafter, request.rng, text
+        self.drafter: Any = drafter
+        self.rng, self.text = request.rng, text
         self.sampler = request.sampler.for_drafting()
         self._reads = Reads(hidden=tuple(dict.fromkeys(drafter.reads)))
         self._same_text = request.same_text

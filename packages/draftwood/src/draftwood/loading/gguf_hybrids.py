@@ -7,7 +7,7 @@ from draftwood.loading.gguf_settings import text_alone
 
 
 def qwen35(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    """Layers behind the text's foretell tokens; they are left out."""
+    """Layers behind the text's predict further tokens (MTP); they are none of these."""
     layers = common["num_hidden_layers"] - int(metadata.take("nextn_predict_layers", 0))
     every = int(metadata.take("full_attention_interval", 4))
     told = metadata.take_each("attention.recurrent_layers", 0)
