@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, modeling_layers
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from draftwood import methods
 from draftwood.engine import Options, generate
+from draftwood.methods.drafts import Drafts
 from draftwood.models.model import Cpu
 from draftwood.models.native import has_int8
 from draftwood.models.requirements import require_mtp_head
@@ -18,8 +19,9 @@ from draftwood.sampling import Sampling
 from draftwood.stats import Stats, Step
 from draftwood.tree import DraftTree
 from draftwood_torch.general import general_model
-from draftwood_torch.heads.mtp import TorchMtp
+from draftwood_torch.heads.mtp import LayerCache, TorchMtp
 from draftwood_torch.loading import packed_models
+from draftwood_torch.models.mtp_weights import has_mtp
 from draftwood_torch.models.packed_linear import PackedLinear
 from draftwood_torch.models.transformers import TransformersModel
 from families import random_model, some_tokens
@@ -99,11 +101,13 @@ def test_texts_with_the_layer_are_plain_ones(
     assert name != "auto" or "eagle" in Stats.of(steps).sources
 
 
-def test_a_layer_is_packed_as_its_model_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_is_packed_as_its_model_is(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Also of folders in bfloat16, whose configuration says so still."""
     _, layer = written(tmp_path, "qwen3.5")
     if not has_int8(Cpu()):
         pytest.skip("this CPU multiplies no 8-bit integers")
-    read = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    read = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype).eval()
     packed_models.pack(read, "int8")
     model = general_model(read)
     assert isinstance(model, TransformersModel)
@@ -126,10 +130,54 @@ def test_models_without_a_layer_name_what_they_lack() -> None:
 def test_a_layer_that_is_not_whole_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
     written(tmp_path, "qwen3.5")
     path = tmp_path / "model.safetensors"
-    tensors = load_file(path)
-    del tensors["mtp.layers.0.self_attn.q_proj.weight"]
-    save_file(tensors, path, {"format": "pt"})
+    whole = load_file(path)
+    missing = "mtp.layers.0.self_attn.q_proj.weight"
+    others = {name: each for name, each in whole.items() if name != missing}
+    save_file(others, path, {"format": "pt"})
     model = general_model(AutoModelForCausalLM.from_pretrained(tmp_path).eval())
     methods.build("plain", model)
     with pytest.raises(ValueError, match=r"q_proj.*choose another method, or fetch"):
         methods.build("mtp", model)
+    with pytest.warns(UserWarning, match=r"come without it: .*q_proj"):
+        assert Drafts().mtp_of(model) is None
+    assert Drafts(takes_shipped=False).mtp_of(model) is None  # as with --draft-model none
+    save_file(whole | {"mtp.fc.weight": torch.ones(3, 5)}, path, {"format": "pt"})
+    with pytest.raises(ValueError, match=r"shapes .*choose another method, or fetch"):
+        methods.build("mtp", model)
+
+
+def test_a_folder_that_moved_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    written(folder, "glm-4.5")
+    model = general_model(AutoModelForCausalLM.from_pretrained(folder).eval())
+    folder.rename(tmp_path / "there")
+    with pytest.raises(ValueError, match=rf"prediction in {folder} cannot be read"):
+        methods.build("mtp", model)
+
+
+def test_what_is_no_weights_of_the_model_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, "glm-4.5")
+    (tmp_path / "extra.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+    read = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert has_mtp(read)
+    monkeypatch.delattr(modeling_layers, "MtpModel")  # as an older Transformers
+    assert "mtp" not in general_model(read).abilities
+
+
+def test_the_cache_of_a_layer_grows_and_forgets() -> None:
+    cache, other = LayerCache(), LayerCache()
+    rows = torch.randn(1, 2, 300, 4)
+    for first in range(0, 300, 3):
+        keys, values = cache.update(
+            rows[:, :, first : first + 3], -rows[:, :, first : first + 3], 0
+        )
+        assert torch.equal(keys, rows[:, :, : first + 3])
+        assert torch.equal(values, -keys)
+    other.copy(cache, 7)
+    cache.keep(5)
+    keys, _ = cache.update(rows[:, :, :1], rows[:, :, :1], 0)
+    assert torch.equal(keys, torch.cat([rows[:, :, :5], rows[:, :, :1]], dim=2))
+    keys, _ = other.update(rows[:, :, 7:9], rows[:, :, 7:9], 0)  # memory of its own
+    assert torch.equal(keys, rows[:, :, :9])

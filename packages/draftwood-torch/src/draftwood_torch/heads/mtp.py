@@ -34,7 +34,7 @@ class LayerCache(Cache):
         super().__init__(layers=[])
         self.length = 0
         self._seen: Tensor | None = None
-        self._memory: list[Tensor] = []  # keys and values [1 heads rows dim]
+        self._memory: list[Tensor] = []  # keys and values [1 heads room dim]
 
     def attend(self, seen: Bool[Tensor, "rows context"]) -> "LayerCache":
         """Begin a pass of new rows that see these of the rows before and of themselves."""
@@ -46,11 +46,22 @@ class LayerCache(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Append the new rows; give all [1 heads rows dim]."""
         new = [key_states, value_states]
-        if self._memory:
-            kept = [each[:, :, : self.length] for each in self._memory]
-            new = [torch.cat(pair, dim=2) for pair in zip(kept, new, strict=True)]
-        self._memory, self.length = new, new[0].shape[2]
-        return new[0], new[1]
+        first, last = self.length, self.length + key_states.shape[2]
+        if not self._memory or last > self._memory[0].shape[2]:
+            self._memory = [self._roomier(number, each) for number, each in enumerate(new)]
+        for kept, each in zip(self._memory, new, strict=True):
+            kept[:, :, first:last] = each
+        self.length = last
+        keys, values = (kept[:, :, :last] for kept in self._memory)
+        return keys, values
+
+    def _roomier(self, number: int, new: Tensor) -> Tensor:
+        """Twice the memory that new rows need with those that there are, and these in it."""
+        batch, heads, rows, dim = new.shape
+        found = new.new_empty(batch, heads, max(64, 2 * (self.length + rows)), dim)
+        if self.length:
+            found[:, :, : self.length] = self._memory[number][:, :, : self.length]
+        return found
 
     def mask_of(self, like: Tensor) -> Float[Tensor, "1 1 rows context"]:
         """The mask of the pass under way, in the type of its rows."""
@@ -61,7 +72,7 @@ class LayerCache(Cache):
 
     def copy(self, other: "LayerCache", length: int) -> None:
         """Take over the first ``length`` rows of another sequence."""
-        self._memory = [each[:, :, :length] for each in other._memory]
+        self._memory = [each[:, :, :length].clone() for each in other._memory]
         self.length = length
 
     def keep(self, length: int) -> None:
@@ -143,8 +154,10 @@ def mtp_of(hf_model: "PreTrainedModel") -> TorchMtp:
     try:
         with quiet_transformers():
             layers = _read(double, hf_model)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
         reason = " ".join(str(error).split())[:300]
+        if "ignore_mismatched_sizes" in reason:  # it points to a report that is not shown
+            reason = "its tensors have other shapes than its config.json asks for"
         raise ValueError(
             f"the layer for multi-token prediction in {told.name_or_path or 'the folder'} cannot be"
             f" read ({reason}); choose another method, or fetch the model again"
@@ -165,10 +178,10 @@ def _read(double: Any, hf_model: Any) -> Any:
         BlocksReader(layers, in_file, products or "float32", {}).read_part()
         return layers
     layers = kind.from_pretrained(double, device_map={"": hf_model.device})
-    if products is not None:
-        pack_linear(layers, products)
-        layers.float()
-    return layers
+    if products is None:
+        return layers.to(hf_model.dtype)
+    pack_linear(layers, products)
+    return layers.float()
 
 
 def _mask_of_tree(

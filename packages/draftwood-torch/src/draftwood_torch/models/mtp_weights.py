@@ -1,11 +1,14 @@
 """Look for layers for multi-token prediction (MTP) beside the weights of a model."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+from transformers import modeling_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -20,16 +23,28 @@ def has_mtp(hf_model: "PreTrainedModel") -> bool:
     """
     if in_file := getattr(hf_model, "mtp_tensors", None):
         return any("eh_proj" in name for name in in_file)
-    folder = Path(hf_model.config.name_or_path or "/")
-    wanted = re.compile(names_of_mtp(hf_model))
-    if not (folder / "config.json").is_file():
+    if not hasattr(modeling_layers, "MtpModel"):  # an older Transformers
         return False
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            found = filter(wanted.search, file.keys())
-            if any(PROJECTIONS.intersection(name.split(".")) for name in found):
-                return True
-    return False
+    if hf_model not in _KNOWN:
+        wanted = re.compile(names_of_mtp(hf_model))
+        found = filter(wanted.search, _names_in(Path(hf_model.config.name_or_path or "/")))
+        _KNOWN[hf_model] = any(PROJECTIONS.intersection(name.split(".")) for name in found)
+    return _KNOWN[hf_model]
+
+
+_KNOWN: "WeakKeyDictionary[PreTrainedModel, bool]" = WeakKeyDictionary()
+
+
+def _names_in(folder: Path) -> Iterable[str]:
+    """Names of the tensors of a model's folder; none where they cannot be read."""
+    try:
+        index = folder / "model.safetensors.index.json"
+        if index.is_file():
+            return json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        with safe_open(folder / "model.safetensors", framework="pt") as file:
+            return file.keys()
+    except (OSError, ValueError, LookupError, SafetensorError):
+        return ()
 
 
 IN_FILES = "mtp."

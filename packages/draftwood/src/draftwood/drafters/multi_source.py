@@ -56,21 +56,22 @@ def _sources() -> tuple[Source, ...]:
 def _of_head(resources: Resources) -> tuple[Source, ...]:
     """The source of a trained head, or of the target's own layer where there is no other."""
     head, mtp, target = resources.head, resources.mtp, resources.target
-    if head is not None and isinstance(target, NativeModel):
-        from draftwood.sources.trained_head import TrainedHeadSource
-
-        return (TrainedHeadSource.of(head, target),)
-    if head is None and mtp is not None and mtp.native is not None:
-        from draftwood.sources.trained_head import TrainedHeadSource
-
-        return (TrainedHeadSource(mtp.native, mtp.reads),)
     if head is None and mtp is None:
         return ()
+    if isinstance(target, NativeModel):
+        from draftwood.sources.trained_head import TrainedHeadSource
+
+        if head is not None:
+            return (TrainedHeadSource.of(head, target),)
+        assert mtp is not None
+        assert mtp.native is not None  # as all layers of native models
+        return (TrainedHeadSource(mtp.native, mtp.reads),)
     from draftwood.sources.head_in_pytorch import HeadInPytorchSource
 
     if head is not None:
         return (HeadInPytorchSource.of(head, target),)
-    return () if mtp is None else (HeadInPytorchSource(mtp.text, mtp.reads),)
+    assert mtp is not None
+    return (HeadInPytorchSource(mtp.text, mtp.reads),)
 
 
 @dataclass(frozen=True)

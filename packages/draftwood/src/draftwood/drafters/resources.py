@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 Need = Literal[
     "draft-model", "head", "shape", "curve", "prior", "datastore", "stored", "mtp", "layers"
 ]
-"""A field of ``Resources``, as drafters name it; ``layers``: a target that can be run in part."""
+"""A field of ``Resources``, as drafters name it; ``layers``: parts of the target itself."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 One option takes both. The kind is read from the folder, without PyTorch.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,13 +107,19 @@ class Drafts:
         return shipped(target, IN_AUTO) if self.takes_shipped else None
 
     def mtp_of(self, target: "Model") -> "MtpHead | None":
-        """The target's own layer for multi-token prediction, where nothing was given in its
-        place.
+        """The target's own layer for multi-token prediction, where nothing was given in its place.
+
+        One that cannot be read is left out, with a warning.
         """
         from draftwood.models.requirements import own_mtp_head
 
-        is_free = self.takes_shipped and self.head is None
-        return own_mtp_head(target) if is_free else None
+        if not self.takes_shipped or self.head is not None:
+            return None
+        try:
+            return own_mtp_head(target)
+        except ValueError as error:
+            warnings.warn(f"drafts come without it: {error}", stacklevel=2)
+            return None
 
     @property
     def levels(self) -> int | None:
