@@ -3,9 +3,12 @@ trees, batches and texts.
 """
 
 import copy
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +28,10 @@ from draftwood.native.library import available
 from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 from draftwood_torch.general import general_model
-from draftwood_torch.loading.packed_models import linear_modules, pack
-from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear
+from draftwood_torch.loading.packed_models import linear_modules, pack, read_blocks
+from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear, PackedModule
 from draftwood_torch.models.transformers import FEW_ROWS, TransformersModel
-from families import assert_close, deepest_path, some_tokens, some_tree
+from families import GROUPED, assert_close, deepest_path, random_model, some_tokens, some_tree
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler")
 PRODUCTS = ("int8", "int4", "bfloat16", "float32")
@@ -84,6 +87,66 @@ def test_embeddings_give_the_rows_that_a_head_multiplies() -> None:
     tokens = torch.tensor([[3, 39, 3], [0, 7, 8]])
     found = PackedEmbedding(matrix)(tokens)
     assert torch.equal(found, PackedLinear(matrix).weight[tokens])
+
+
+@pytest.mark.parametrize("token", [-1, 40, 1000])
+def test_embeddings_have_no_rows_of_other_tokens(token: int) -> None:
+    embedding = PackedEmbedding(Matrix.pack(some_rows(40, 32), None, "int8"))
+    with pytest.raises(IndexError, match=f"has outputs 0 to 39, asked for .*{token}"):
+        embedding(torch.tensor([[3, token]]))
+
+
+def test_weights_are_decoded_by_what_computes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, rows = PackedLinear(Matrix.pack(some_rows(40, 32), None, "int8")), some_rows(3, 32)
+    exact, decodes = layer.floats(), count_decodes(monkeypatch)
+    weight = layer.weight
+    assert (weight.dtype, weight.device.type, weight.shape) == (torch.float32, "cpu", (40, 32))
+    assert not decodes
+    found = nn.functional.linear(rows, weight)
+    assert torch.equal(found, rows @ exact.T)
+    assert len(decodes) == 1
+    with pytest.raises(RuntimeError, match="numpy"):  # rather than numbers of nobody
+        weight.numpy()
+
+
+def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Shapes of the matrices that are decoded from now on."""
+    decodes, floats = list[tuple[int, int]](), PackedModule.floats
+
+    def counted(module: PackedModule) -> torch.Tensor:
+        decodes.append(module.matrix.shape)
+        return floats(module)
+
+    monkeypatch.setattr(PackedModule, "floats", counted)
+    return decodes
+
+
+@pytest.mark.parametrize("family", [*GENERAL, *hybrids.HYBRIDS])
+def test_no_pass_decodes_a_matrix(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, decodes = packed(family, "float32").start(), count_decodes(monkeypatch)
+    session.extend(PROMPT)
+    session.forward(some_tree(3, seed=1))
+    session.close()
+    assert not decodes
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["packed", "read"])
+def test_a_model_without_loose_weights_knows_its_type_and_device(
+    is_read: bool, tmp_path: Path
+) -> None:
+    model: Any = random_model("OlmoConfig", {**GROUPED})  # its norms have no weights
+    exact = model(torch.tensor([PROMPT])).logits[0, -1]
+    if is_read:
+        model.config.save_pretrained(tmp_path)
+        weights = {name: each.numpy() for name, each in model.state_dict().items()}
+        model = read_blocks(tmp_path, weights, "float32", None)
+    else:
+        pack(model, "float32")
+    assert not sum(each.numel() for each in model.parameters())
+    assert (model.dtype, model.device.type) == (torch.float32, "cpu")
+    session = general_model(model).start()
+    assert_close(session.extend(PROMPT).logits[-1], exact)
+    session.close()
 
 
 @pytest.mark.parametrize("family", [*GENERAL, *hybrids.HYBRIDS])
@@ -191,6 +254,48 @@ def test_passes_of_few_rows_leave_the_cores_to_the_library(rows: int, alone: boo
     assert seen == [(1 if alone else before[0], before[1])]
     assert (torch.get_num_threads(), threads()) == before
     session.close()
+
+
+def numbers() -> tuple[int, int, int]:
+    """Threads of PyTorch, of its MKL, if it has one, and of the library."""
+    own = torch.get_num_threads()
+    of_mkl = re.search(r"mkl_get_max_threads\(\) : (\d+)", torch.__config__.parallel_info())
+    return own, int(of_mkl[1]) if of_mkl else own, threads()
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_threads_born_in_a_pass_have_as_many_as_others() -> None:
+    model, usual = packed("gpt2", "int8"), numbers()
+    layer = next(each for each in model.hf_model.modules() if isinstance(each, PackedLinear))
+    seen = list[tuple[int, int, int]]()
+
+    def run() -> None:
+        session = model.start()
+        session.extend([1])
+        session.close()
+
+    with ThreadPoolExecutor(1) as born:
+
+        def look(*given: object) -> None:
+            seen.extend([numbers(), born.submit(numbers).result()])
+
+        handle = layer.register_forward_pre_hook(look)
+        run()
+        handle.remove()
+        assert seen == [(1, 1, usual[-1]), usual]
+        assert numbers() == born.submit(numbers).result() == usual
+        born.submit(run).result()
+        assert born.submit(numbers).result() == usual
+    with ThreadPoolExecutor(1) as later:
+        assert later.submit(numbers).result() == usual
 
 
 @pytest.mark.parametrize("family", SOME)

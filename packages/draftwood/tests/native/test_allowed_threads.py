@@ -51,6 +51,22 @@ def test_a_number_is_set_for_a_while_in_both() -> None:
         threads.set_threads(0)
 
 
+def test_a_thread_alone_has_one_where_pytorch_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, native = torch.get_num_threads(), threads.threads()
+    torch.set_num_threads(3)
+    try:
+        with threads.torch_alone():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+        monkeypatch.setattr(threads, "_of_thread", lambda: (int, int))  # as without OpenMP
+        with threads.torch_alone():
+            assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert threads.threads() == native
+
+
 @LINUX
 def test_two_cpus_of_one_core_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3})

@@ -215,3 +215,11 @@ def test_chosen_outputs_are_laid_out_as_their_floats_are(stored: str, products: 
     assert (found.format, found.structure.factor) == (wanted.format, wanted.structure.factor)
     assert all(map(np.array_equal, found.memory, wanted.memory))
     assert not all(map(np.array_equal, found.memory, others.memory))
+
+
+@pytest.mark.parametrize("chosen", [[-1], [75], [3, 2**40, 4]])
+def test_outputs_that_a_matrix_lacks_are_not_read(chosen: list[int]) -> None:
+    matrix = Matrix.pack(np.ones((75, 96), np.float32), None, "int8")
+    with pytest.raises(IndexError, match="has outputs 0 to 74, asked for"):
+        matrix.outputs(np.array(chosen))
+    assert matrix.outputs(np.array([], np.int64)).shape == (0, 96)

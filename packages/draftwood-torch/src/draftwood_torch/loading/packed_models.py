@@ -77,7 +77,16 @@ def pack(hf_model: Any, products: str) -> None:
     rest = [each for each in hf_model.parameters() if each.dtype != torch.float32]
     require_memory(4 * sum(each.numel() for each in rest), "what is not packed of the model")
     hf_model.float()
-    hf_model.packed_as = products
+    _end(hf_model, products)
+
+
+def _end(model: Any, products: str) -> None:
+    """Note how a model is packed; see that it has a parameter, by whose first one Transformers
+    tells a model's type and device.
+    """
+    model.packed_as = products
+    if next(model.parameters(), None) is None:
+        model.typical = nn.Parameter(torch.empty(0, dtype=torch.float32), requires_grad=False)
 
 
 @torch.no_grad()
@@ -142,7 +151,7 @@ class BlocksReader:
         told = self.tensors.get(INPUTS + name)
         order = None if told is None else torch.from_numpy(told).long()
         if (change := self.changes.get(name)) is not None:
-            floats = PackedLinear(Matrix.pack(weight, None, "float32"), order).weight.numpy()
+            floats = PackedLinear(Matrix.pack(weight, None, "float32"), order).floats().numpy()
             weight, order = floats + change.product, None
         return PackedLinear(Matrix.pack(weight, bias, self.products, self._allocate), order)
 
@@ -177,7 +186,7 @@ def read_blocks(
     shapes = {name: shape_of(each) for name, each in linear if f"{name}.weight" in tensors}
     changes = {} if changes_of is None else changes_of(shapes)
     BlocksReader(model, tensors, products, changes).read()
-    model.packed_as = products
+    _end(model, products)
     model.mtp_tensors = tensors_of_mtp(tensors)
     return model
 

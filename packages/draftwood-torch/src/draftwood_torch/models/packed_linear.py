@@ -1,16 +1,44 @@
 """Linear layers and embeddings of Transformers whose weights lie in the library's blocks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from draftwood.native.matrix import Matrix
 
 
+class PackedWeight(Tensor):
+    """Weights of a packed module: any operation on them decodes them all, whereas their type, shape
+    and device cost nothing. Models of Transformers read those in each pass.
+    """
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl
+    module: "PackedModule"
+
+    @staticmethod
+    def __new__(cls, module: "PackedModule") -> "PackedWeight":
+        weight = Tensor._make_wrapper_subclass(cls, module.matrix.shape, dtype=torch.float32)
+        weight.module = module
+        return weight
+
+    @classmethod
+    def __torch_dispatch__(
+        cls,
+        operation: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        given = tree_map_only(cls, lambda weight: weight.module.floats(), (args, kwargs or {}))
+        return operation(*given[0], **given[1])
+
+
 class PackedModule(nn.Module):
-    """Holds a matrix of the library; whoever asks for its weights gets them decoded.
+    """Holds a matrix of the library; whoever computes with its weights gets them decoded.
 
     Args:
         matrix: [outputs inputs], which several modules may share.
@@ -22,7 +50,11 @@ class PackedModule(nn.Module):
         self.matrix, self.order = matrix, order
 
     @property
-    def weight(self) -> Float[Tensor, "outputs inputs"]:
+    def weight(self) -> PackedWeight:
+        """All weights in float32, decoded by each operation on them."""
+        return PackedWeight(self)
+
+    def floats(self) -> Float[Tensor, "outputs inputs"]:
         """All weights in float32, made by each call."""
         floats = torch.from_numpy(self.matrix.floats())
         return floats if self.order is None else floats[:, self.order]

@@ -139,11 +139,19 @@ class Chosen:
     Attributes:
         structure: of the matrix, which has to stay.
         outputs: [count], the chosen ones.
+
+    Raises:
+        IndexError: for outputs that the matrix does not have.
     """
 
     def __init__(self, structure: CMatrix, outputs: Any) -> None:
         self.structure = structure
         self.outputs: Int[np.ndarray, " count"] = np.ascontiguousarray(as_array(outputs), np.int64)
+        if not ((self.outputs >= 0) & (self.outputs < structure.outputs)).all():
+            raise IndexError(
+                f"the matrix has outputs 0 to {structure.outputs - 1}, asked for"
+                f" {self.outputs.min()} to {self.outputs.max()}; ask for some of them"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:

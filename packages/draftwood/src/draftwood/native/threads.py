@@ -2,12 +2,13 @@
 quota; and by PyTorch's number, in a process that has imported it.
 """
 
+import ctypes
 import functools
 import math
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -155,15 +156,35 @@ def torch_alone() -> Iterator[None]:
 
     Between calls of the library its threads wait for the next one a little: where PyTorch's want
     the same CPUs, each operation waits for them, and passes take up to ten times as long.
+
+    Threads born meanwhile have as many as ever: ``torch.set_num_threads`` is no way, as they take
+    over the last number that was set with it.
     """
     torch, own = imported_torch(), getattr(_own, "count", None)
     before, _own.count = torch.get_num_threads(), threads()
-    torch.set_num_threads(1)
+    set_openmp, set_mkl = _of_thread()
+    set_openmp(1)
+    before_in_mkl = set_mkl(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        set_mkl(before_in_mkl)
+        set_openmp(before)
         _own.count = own
+
+
+@functools.cache
+def _of_thread() -> tuple[Callable[[int], int], Callable[[int], int]]:
+    """Functions under PyTorch that set the calling thread's number alone: OpenMP's, and MKL's,
+    which returns the one before. ``int``, which sets nothing, where a build lacks them.
+    """
+    try:
+        loaded = ctypes.PyDLL(imported_torch()._C.__file__)  # finds what PyTorch is linked with
+    except OSError:
+        return int, int
+    names = "omp_set_num_threads", "MKL_Set_Num_Threads_Local"
+    set_openmp, set_mkl = (getattr(loaded, name, int) for name in names)
+    return set_openmp, set_mkl
 
 
 @contextmanager
