@@ -90,6 +90,8 @@ RUNS = (
 )
 HEADS = ("medusa", "hydra", "specdec", "longspec", "dflash", "masked-block", "s2d", "specdec++")
 """Runs whose heads do not come with draftwood, as long as no package brings them."""
+OF_OTHER_MODELS = frozenset({"mtp", "mtp-rsd"})
+"""Methods for which no package brings a model: one with a layer for multi-token prediction."""
 
 
 def keep_card(name: str, folder: Path, results: Path = RESULTS) -> None:
