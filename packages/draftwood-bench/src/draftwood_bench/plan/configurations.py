@@ -225,12 +225,16 @@ def _found_shapes(budget: int) -> list[Shape]:
     return [shape for shape in shapes if shape.nodes <= budget]
 
 
+OF_SOME_MODELS = {"mtp"}
+"""Drafters that need a layer which few models come with."""
+
+
 def other_drafters(recipe: methods.MethodSpec) -> list[Configuration]:
     """The method with other drafters: on its tree where it has one, else such as grow their own."""
     known = [
         kind
         for kind in methods.known_parts().drafters.values()
-        if kind is not methods.recipe(PLAIN).drafter
+        if kind is not methods.recipe(PLAIN).drafter and kind.name not in OF_SOME_MODELS
     ]
     if _grows_a_shape(recipe):
         kinds = [kind for kind in known if "shape" in kind.uses and fits(recipe, kind)]
