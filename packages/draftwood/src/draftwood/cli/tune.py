@@ -269,7 +269,6 @@ class Report:
 
 
 def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float) -> Report:
-    from draftwood import methods
     from draftwood.costs.curve import FULL, ROUNDS, measure
     from draftwood.costs.disturbance import watched
     from draftwood.costs.following import Following
@@ -288,16 +287,14 @@ def _tune(lm: "LanguageModel", names: Sequence[str], asked: bool, seconds: float
         bar.update(task, completed=ROUNDS + 1)
         lm.calibration.use(Following(measured.curve))
         models, skipped = {"plain": lm}, {}
-        has_layer = asked or "mtp" in lm.model.abilities  # most models have none
         for name in names:
-            if not has_layer and methods.listing(name).drafter == "mtp":
-                continue
             try:
                 models[name] = lm.with_method(name)
             except ValueError as error:  # too few layers to skip, or another kind of drafter
                 if asked:
                     raise
-                skipped[name] = str(error)
+                if "mtp" in lm.model.abilities or not name.startswith("mtp"):  # few models have it
+                    skipped[name] = str(error)
         costs = write(models, end, bar, task) if names else {"plain": Cost()}
     key = lm.calibration.key
     assert key is not None  # a model given by name has a folder
