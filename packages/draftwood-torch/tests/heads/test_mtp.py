@@ -120,6 +120,30 @@ def test_a_layer_is_packed_as_its_model_is(dtype: torch.dtype, tmp_path: Path) -
     assert texts[0] == texts[1] == texts[2]
 
 
+@pytest.mark.parametrize(("is_packed", "expected"), [(True, 1), (False, 3)])
+def test_drafts_of_a_packed_model_leave_the_cores_to_the_library(
+    is_packed: bool, expected: int, tmp_path: Path
+) -> None:
+    if is_packed and not has_int8(Cpu()):
+        pytest.skip("this CPU multiplies no 8-bit integers")
+    written(tmp_path, "qwen3.5")
+    read = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    if is_packed:
+        packed_models.pack(read, "int8")
+    model, seen = general_model(read), set[int]()
+    head = model.mtp
+    assert isinstance(head, TorchMtp)
+    projection = head.layers.layers[0].eh_proj
+    projection.register_forward_pre_hook(lambda *_: seen.add(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        steps_of("mtp", model, 0.0)
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {expected}
+
+
 def test_models_without_a_layer_name_what_they_lack() -> None:
     model = TransformersModel(random_model("Qwen3Config", GROUPED))
     assert model.mtp is None

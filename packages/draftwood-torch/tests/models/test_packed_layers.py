@@ -29,8 +29,13 @@ from draftwood.native.matrix import Matrix
 from draftwood.native.threads import threads
 from draftwood_torch.general import general_model
 from draftwood_torch.loading.packed_models import linear_modules, pack, read_blocks
-from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear, PackedModule
-from draftwood_torch.models.transformers import FEW_ROWS, TransformersModel
+from draftwood_torch.models.packed_linear import (
+    FEW_ROWS,
+    PackedEmbedding,
+    PackedLinear,
+    PackedModule,
+)
+from draftwood_torch.models.transformers import TransformersModel
 from families import GROUPED, assert_close, deepest_path, random_model, some_tokens, some_tree
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler")

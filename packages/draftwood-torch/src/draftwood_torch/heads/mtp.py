@@ -18,6 +18,7 @@ from draftwood_torch.loading.packed_models import BlocksReader, pack_linear
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.models.embeddings_and_head import ModuleEmbeddingsAndHead
 from draftwood_torch.models.mtp_weights import names_of_mtp
+from draftwood_torch.models.packed_linear import on_one_thread
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -118,27 +119,25 @@ class TorchMtp:
     ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows dim"]]:
         """Run new rows; what they say is what goes back in."""
         given, places = state[None].to(self.hf_model.device), positions[None]
-        said = self.layers.forward_layer(0, given, places, attend, inputs_embeds=embedded[None])[0]
+        with on_one_thread(self.hf_model, len(state)):
+            said = self.layers.forward_layer(
+                0, given, places, attend, inputs_embeds=embedded[None]
+            )[0]
         return said, said
 
     @torch.no_grad()
     def logits(self, states: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows vocab"]:
         """Logits after normed states, as the model's own output head gives them."""
-        return self.layers._project_to_logits(states).float()
+        with on_one_thread(self.hf_model, len(states)):
+            return self.layers._project_to_logits(states).float()
 
 
 def mtp_of(hf_model: "PreTrainedModel") -> TorchMtp:
     """Read the first of the layers for multi-token prediction beside a model's weights.
 
     Raises:
-        ValueError: where tensors are missing or of other shapes, and with a Transformers that has
-            no such layers.
+        ValueError: where tensors are missing or of other shapes.
     """
-    if not hasattr(modeling_layers, "MtpModel"):
-        raise ValueError(
-            "layers for multi-token prediction need a newer Transformers; update it, or choose"
-            " another method"
-        )
     double: Any = copy.copy(hf_model)
     double._keys_to_ignore_on_load_unexpected = [names_of_mtp(hf_model)]
     double.config = copy.deepcopy(hf_model.config)

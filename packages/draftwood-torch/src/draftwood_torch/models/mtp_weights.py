@@ -21,10 +21,10 @@ def has_mtp(hf_model: "PreTrainedModel") -> bool:
     """True if such layers lie where a model was read from, in its folder or its GGUF file; reads no
     weights.
     """
-    if in_file := getattr(hf_model, "mtp_tensors", None):
-        return any("eh_proj" in name for name in in_file)
     if not hasattr(modeling_layers, "MtpModel"):  # an older Transformers
         return False
+    if in_file := getattr(hf_model, "mtp_tensors", None):
+        return any("eh_proj" in name for name in in_file)
     if hf_model not in _KNOWN:
         wanted = re.compile(names_of_mtp(hf_model))
         found = filter(wanted.search, _names_in(Path(hf_model.config.name_or_path or "/")))

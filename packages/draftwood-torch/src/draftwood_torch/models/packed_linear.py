@@ -1,6 +1,7 @@
 """Linear layers and embeddings of Transformers whose weights lie in the library's blocks."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from draftwood.native.matrix import Matrix
+from draftwood.native.threads import torch_alone
+
+FEW_ROWS = 32
+"""Rows of a pass whose operations in PyTorch are worth no more than one thread."""
+
+
+def on_one_thread(hf_model: Any, rows: int) -> AbstractContextManager[None]:
+    """Keep PyTorch to one thread in a pass over few rows of a model whose layers are packed."""
+    is_packed = hasattr(hf_model, "packed_as")
+    return torch_alone() if is_packed and rows <= FEW_ROWS else nullcontext()
 
 
 class PackedWeight(Tensor):

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,19 +12,16 @@ from draftwood.models.cached import CachedModel
 from draftwood.models.model import Ability, EmbeddingsAndHead, Layers, ModelOutput
 from draftwood.models.parts import Packed, PackedInput
 from draftwood.models.requirements import NoEmbeddingsAndHead
-from draftwood.native.threads import torch_alone
 from draftwood_torch.models.by_place import masking_of
 from draftwood_torch.models.embeddings_and_head import ModuleEmbeddingsAndHead, final_norm
 from draftwood_torch.models.mtp_weights import has_mtp
-from draftwood_torch.models.packed_linear import PackedModule
+from draftwood_torch.models.packed_linear import on_one_thread
 from draftwood_torch.models.pool import CachePool, LayerShape
 from draftwood_torch.models.run_cache import RunCache
 from draftwood_torch.models.submodules import GoingOn, going_on, list_of_layers, without_layers
 from draftwood_torch.models.support import attention_windows, end_tokens, require_tree_support
 from draftwood_torch.models.tensor_input import TensorInput
 
-FEW_ROWS = 32
-"""Rows of a pass whose operations in PyTorch are worth no more than one thread."""
 MOST_SMALLER = 32
 """Sets of layers left out whose models are kept; a search for layers tries hundreds."""
 
@@ -41,7 +37,6 @@ class TransformersModel(CachedModel[CachePool]):
         pool: the cache of an earlier object for the same model; None makes one.
 
     Attributes:
-        is_packed: whether the library multiplies its linear layers.
         masks_by_place: whether it hides tokens by their places in the cache, or takes no trees side
             by side, so that each sequence is run in a pass of its own.
 
@@ -71,7 +66,6 @@ class TransformersModel(CachedModel[CachePool]):
         super().__init__(config, pool, abilities, *sizes, hf_model.device)
         self.hf_model = hf_model
         self.network = hf_model
-        self.is_packed = any(isinstance(each, PackedModule) for each in hf_model.modules())
         self.attentions = attentions
         self.takes_logits_to_keep = "logits_to_keep" in takes
         self._smaller: dict[frozenset[int], PreTrainedModel] = {}
@@ -95,8 +89,7 @@ class TransformersModel(CachedModel[CachePool]):
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         groups = [[part] for part in parts] if self.masks_by_place else [parts]
-        are_few = sum(part.place.count for part in parts) <= FEW_ROWS
-        with torch_alone() if self.is_packed and are_few else nullcontext():
+        with on_one_thread(self.hf_model, sum(part.place.count for part in parts)):
             return [
                 output for group in groups for output in super(TransformersModel, self).run(group)
             ]
