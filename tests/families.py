@@ -46,6 +46,14 @@ MIXED = {
     "sliding_window": WINDOW,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
 }
+STATES = {  # wilder weights would make differences in rounding grow from layer to layer
+    **GROUPED,
+    "initializer_range": 0.1,
+    "head_dim": 16,
+    "layer_types": [*["linear_attention"] * 3, "full_attention"],
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_conv_kernel_dim": 4},
+    **{"linear_key_head_dim": 16, "linear_value_head_dim": 32},
+}
 CAPS = {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 2.0}  # both bend a lot
 TURNED = {"rope_type": "default", "rope_theta": 100.0}
 BOTH = {
@@ -234,6 +242,22 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "cohere2": ("Cohere2Config", {**MIXED, "attention_bias": True, "logit_scale": 0.25}),
     "falcon": ("FalconConfig", {**SIZES, "alibi": False}),
 }
+STATEFUL: dict[str, tuple[str, dict[str, object]]] = {
+    "qwen3.5": ("Qwen3_5TextConfig", STATES),
+    "qwen3.5-images": (
+        "Qwen3_5Config",
+        {
+            "text_config": STATES,
+            "vision_config": {
+                **{"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2},
+                **{"patch_size": 14, "out_hidden_size": 32},
+            },
+            "image_token_id": VOCAB - 1,
+            "model_class": "Qwen3_5ForConditionalGeneration",
+        },
+    ),
+}
+"""Families some of whose layers keep running states."""
 LEAN = (
     "llama",
     "llama-scaled",
@@ -264,7 +288,7 @@ GROWN = ("ministral3",)  # queries, by a position that no graph knows
 VARIANTS = ("ernie-biased", "exaone4-whole")  # whose tensors or layers alone are others
 WITH_IMAGES = ("gemma3-images", "ministral3-images")  # of which the text part runs
 ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe", "gpt-oss")  # to experts
-NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *WITH_IMAGES)
+NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *STATEFUL, *WITH_IMAGES)
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
 LEAN_PATHS += [f"{family}/{path}" for family in (*ROUTED, *GROWN) for path in ("lean", "native")]
 FAST = (
@@ -288,7 +312,7 @@ def hf_model(family: str) -> PreTrainedModel:
 
 @cache
 def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
-    name, options = FAMILIES[family]
+    name, options = (FAMILIES | STATEFUL)[family]
     options = {key: value for key, value in options.items() if key != "init_std" or family == "opt"}
     return random_model(name, options, seed)
 
@@ -296,10 +320,13 @@ def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
 def random_model(name: str, options: dict[str, object], seed: int = 0) -> PreTrainedModel:
     """A model of a configuration."""
     options = dict(options)
-    attention = options.pop("attn_implementation", None)
+    attention, kind = options.pop("attn_implementation", None), options.pop("model_class", None)
     config: PreTrainedConfig = getattr(transformers, name)(**options)
     torch.manual_seed(seed)
-    model = auto_class(config).from_config(config, attn_implementation=attention).eval()
+    if kind is None:
+        model = auto_class(config).from_config(config, attn_implementation=attention).eval()
+    else:
+        model = getattr(transformers, str(kind))(config).eval()
     with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1 or name.endswith("_bias"):

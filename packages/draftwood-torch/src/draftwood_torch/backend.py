@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from draftwood.backend import Backend, CustomGenerate
+from draftwood.models.families import FAMILIES
 
 if TYPE_CHECKING:
     import torch
@@ -130,9 +131,11 @@ class TorchBackend(Backend):
 
         return ModelArrays(hf_model)
 
-    def lean_model(self, hf_model: Any) -> "LeanModel":
+    def lean_model(self, hf_model: Any) -> "LeanModel | TransformersModel":
         from draftwood_torch.lean.model import LeanModel
 
+        if FAMILIES[type(hf_model).__name__].has_states:
+            return self.general_model(hf_model)
         return LeanModel(hf_model)
 
     def general_model(self, hf_model: Any) -> "TransformersModel":

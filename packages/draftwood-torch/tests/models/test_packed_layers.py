@@ -76,17 +76,6 @@ def test_a_row_has_the_same_product_whatever_is_beside_it(products: str) -> None
     assert layer(rows.bfloat16()).dtype == torch.bfloat16
 
 
-def test_columns_that_lie_elsewhere_are_read_there() -> None:
-    weight, order = some_rows(48, 64), torch.randperm(64, generator=torch.Generator())
-    stored = torch.empty_like(weight)
-    stored[:, order] = weight
-    layer, rows = PackedLinear(Matrix.pack(stored, None, "float32"), order), some_rows(5, 64)
-    assert torch.equal(layer.weight, weight)
-    torch.testing.assert_close(layer(rows), rows @ weight.T)
-    unordered = PackedLinear(layer.matrix)
-    assert (unordered(rows) - rows @ weight.T).abs().max() > 1  # the negative control
-
-
 def test_embeddings_give_the_rows_that_a_head_multiplies() -> None:
     matrix = Matrix.pack(some_rows(40, 32), None, "int8")
     tokens = torch.tensor([[3, 39, 3], [0, 7, 8]])

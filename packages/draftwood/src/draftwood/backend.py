@@ -59,9 +59,8 @@ class FileParts(Protocol):
 
     Attributes:
         settings: the content of its config.json.
-        matrices: of each that stays in the file the module, the number of the part, the stored
-            tensor, and the stored row of each output and column of each input; None where they are
-            the same.
+        matrices: of each that stays in the file the module, the number of the part, and the stored
+            tensor.
         small: all other tensors in float32, by the model's names.
     """
 
@@ -69,7 +68,7 @@ class FileParts(Protocol):
     def settings(self) -> dict[str, Any]: ...
 
     @property
-    def matrices(self) -> "Sequence[tuple[str, int, ReaderTensor, Any, Any]]": ...
+    def matrices(self) -> "Sequence[tuple[str, int, ReaderTensor]]": ...
 
     @property
     def small(self) -> Mapping[str, np.ndarray]: ...
@@ -212,7 +211,9 @@ class Backend(Protocol):
         ...
 
     def lean_model(self, hf_model: Any) -> "Model":
-        """Run a model that ``describe`` can read in few, large operations."""
+        """Run a model that ``describe`` can read in few, large operations; in its own code where
+        layers of it keep running states.
+        """
         ...
 
     def general_model(self, hf_model: Any) -> "Model":

@@ -258,8 +258,8 @@ BOTH = {
     "sliding_attention": NEAR,
 }
 DELTA_RULE = {
-    **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 8},
-    **{"linear_value_head_dim": 8, "linear_conv_kernel_dim": 4},
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16},
+    **{"linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "initializer_range": 0.1},
     "rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.25},
 }
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -320,8 +320,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "qwen3_5_text",
         DELTA_RULE | {"head_dim": 16, "num_hidden_layers": 4},
         {
-            **{"ssm.conv_kernel": 4, "ssm.state_size": 8, "ssm.group_count": 2},
-            **{"ssm.time_step_rank": 6, "ssm.inner_size": 48, "full_attention_interval": 4},
+            **{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2},
+            **{"ssm.time_step_rank": 6, "ssm.inner_size": 96, "full_attention_interval": 4},
             "rope.dimension_sections": [1, 1, 0, 0],
         },
     ),

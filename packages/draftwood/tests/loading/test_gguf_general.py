@@ -4,7 +4,6 @@ numbers, and nothing of them on the disk.
 
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +13,18 @@ import pytest
 import torch
 from test_gguf_files import ARCHITECTURES, build, logits, own_home  # noqa: F401  (a fixture)
 from torch import nn
-from transformers import PreTrainedModel
-from transformers.cache_utils import MtpCache
-from transformers.modeling_layers import MtpModel
 from transformers.pytorch_utils import Conv1D
 
 from adapters import save_adapter
-from draftwood import methods
-from draftwood.engine import Options, generate
 from draftwood.loading import hub
 from draftwood.loading.gguf_blocks import blocks_folder, own_products
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import LoadedModel, load_model, load_tokenizer
 from draftwood.loading.weights import decoder_of
-from draftwood.models.requirements import require_mtp_head
 from draftwood.native.library import available
-from draftwood.tree import DraftTree
-from draftwood_torch.loading import packed_models
 from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear
 from draftwood_torch.models.transformers import TransformersModel
 from gguf_writing import TOKENS, write_gguf
-from mtp_folders import in_file, layer_of
 from native.test_block_formats import random_blocks
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler")
@@ -43,12 +33,7 @@ WIDE: dict[str, dict[str, Any]] = {
     "nemotron": {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64},
     "gpt2": {"hidden_size": 256, "n_embd": 256},
     "lfm2": {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64},
-    "qwen35": {
-        **{"hidden_size": 256, "intermediate_size": 512, "head_dim": 64},
-        "linear_value_head_dim": 128,
-    },
 }
-SETTINGS = {"qwen35": {"ssm.inner_size": 768, "rope.dimension_sections": [3, 3, 2, 0]}}
 TIED = ("gpt2", "lfm2")
 
 
@@ -72,7 +57,6 @@ def general_file(path: Path, kind: str, format: str | None = None) -> Path:
         is_small = name.endswith(("conv.weight", "conv1d.weight", "position_embd.weight"))
         return None if is_small else form
 
-    settings = settings | SETTINGS.get(kind, {})
     (found,) = write_gguf(
         path, model, kind, settings, kind=stored if form else None, encode=encode if form else None
     )
@@ -129,34 +113,8 @@ def packed_matrices(model: nn.Module) -> list[Any]:
     return [each.matrix for each in model.modules() if isinstance(each, PackedLinear)]
 
 
-FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "columns": lambda patch: patch.setattr(packed_models, "INPUTS", "nothing "),
-    "rows": lambda patch: patch.setattr(
-        "draftwood.loading.gguf_blocks.StoredMatrix.blocks", without_order
-    ),
-}
-
-
-def without_order(stored: Any, file: np.ndarray, orders: Any) -> Any:
-    from draftwood.native.matrix import Blocks
-
-    rows = file[stored.offset : stored.end].reshape(stored.rows, stored.row_bytes)
-    return Blocks(stored.format, rows, stored.inputs)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_an_order_that_is_left_out_would_be_noticed(
-    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = general_file(tmp_path / "m.gguf", "qwen35", "Q8_0")
-    right = logits(hf_model_of(loaded(path)), 40)
-    FAULTS[fault](monkeypatch)
-    wrong = logits(hf_model_of(loaded(path)), 40)
-    assert (right - wrong).abs().max() > 0.01 * right.abs().max()
-
-
 def test_nothing_of_the_weights_is_written(tmp_path: Path, own_home: Path) -> None:  # noqa: F811
-    path = general_file(tmp_path / "m.gguf", "qwen35", "Q4_K")
+    path = general_file(tmp_path / "m.gguf", "lfm2", "Q4_K")
     found, state = loaded(path, None), path.stat()
     files = [each for each in own_home.rglob("*") if each.is_file() and "kernels" not in each.parts]
     assert sum(each.stat().st_size for each in files) < 0.2 * state.st_size
@@ -170,13 +128,13 @@ def test_nothing_of_the_weights_is_written(tmp_path: Path, own_home: Path) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-@pytest.mark.parametrize("kind", ["starcoder2", "qwen35"])
+@pytest.mark.parametrize("kind", ["starcoder2", "lfm2"])
 def test_an_adapter_is_added_before_matrices_are_packed(
     tmp_path: Path, kind: str, dtype: str
 ) -> None:
     path = general_file(tmp_path / "m.gguf", kind, "Q8_0")
     base = load_pretrained(str(path), dtype="float32", device="cpu").model
-    changed = ["q_proj", "out_proj" if kind == "qwen35" else "o_proj"]
+    changed = ["q_proj", "out_proj" if kind == "lfm2" else "o_proj"]
     merged = save_adapter(tmp_path / "a", base, changed, 1.0, r=4)
     exact, without = logits(merged, 40), logits(hf_model_of(loaded(path, dtype)), 40)
     found = logits(hf_model_of(loaded(path, dtype, adapter=str(tmp_path / "a"))), 40)
@@ -186,12 +144,12 @@ def test_an_adapter_is_added_before_matrices_are_packed(
 
 
 def test_floats_beside_blocks_stay_what_they_are(tmp_path: Path) -> None:
-    model_type, more, settings = ARCHITECTURES["qwen35"]
+    model_type, more, settings = ARCHITECTURES["lfm2"]
     model, form = build(model_type, **more), gguf.GGMLQuantizationType.Q8_0
     (path,) = write_gguf(
         tmp_path / "m.gguf",
         model,
-        "qwen35",
+        "lfm2",
         settings,
         kind=lambda name: form if ".ffn_" in name else None,  # type: ignore[arg-type]
     )
@@ -254,69 +212,3 @@ def test_what_asks_for_layers_of_the_native_path_says_why_not(tmp_path: Path) ->
         load_model(str(path), None, "cpu", cache="int8")
     assert hub.described(str(path)) == blocks_folder(path)
     assert len(TOKENS) == loaded(path).model.vocab_size
-
-
-WITH_LAYER = {"block_count": 5, "nextn_predict_layers": 1}
-WITH_LAYER["attention.recurrent_layers"] = [True, True, True, False, False]
-
-
-def file_with_layer(path: Path, **changes: np.ndarray | None) -> tuple[MtpModel, PreTrainedModel]:
-    """A Qwen3.5 file that comes with a layer for multi-token prediction; the layer and the model.
-
-    Args:
-        changes: of the layer's tensors; None leaves one out.
-    """
-    model_type, more, settings = ARCHITECTURES["qwen35"]
-    model = build(model_type, **more)
-    layer = layer_of(model)
-    tensors: dict[str, Any] = in_file(model, layer, "qwen35")
-    for name, values in changes.items():
-        tensors[f"blk.4.{name}.weight"] = values
-    further = {name: each for name, each in tensors.items() if each is not None}
-    write_gguf(path, model, "qwen35", {**settings, **WITH_LAYER}, further)
-    return layer, model
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_a_layer_for_multi_token_prediction_is_read_from_a_file(tmp_path: Path, dtype: str) -> None:
-    """Its rows of queries lie as in the model's own layers, and norms in the file have 1 added."""
-    path = tmp_path / "m.gguf"
-    layer, written = file_with_layer(path)
-    model = load_model(str(path), dtype, "cpu").model
-    tokens = [5, 6, 7, 8, 9, 10, 11]
-    states = written(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1]
-    cache, places = MtpCache(config=layer.config), torch.arange(1, len(tokens))[None]
-    given = {"input_ids": torch.tensor([tokens[1:]])}
-    said = layer.forward_layer(0, states[:, :-1], places, cache, **given)
-    wanted = layer._project_to_logits(said[:, -1:])[0]
-
-    text = require_mtp_head(model, "a test").text()
-    text.take(tokens[:-1], {model.layers: states[0]}, range(len(tokens) - 1))
-    found = text.level(DraftTree.of(tokens[-1:], [-1]), 0)
-    off = float((found - wanted).abs().max() / wanted.abs().max())
-    assert off < (1e-4 if dtype == "float32" else 0.1)
-
-    texts = []
-    for name in ("plain", "mtp", "auto"):
-        more = {"mtp": model.mtp} if name == "auto" else {}
-        method = methods.build(name, model, **more)
-        steps = generate(model, method.drafter, method.verifier, tokens, Options(max_new_tokens=20))
-        texts.append([token for step in steps for token in step.tokens])
-    assert texts[0] == texts[1] == texts[2]
-
-
-def test_a_layer_of_a_file_that_is_not_whole_is_refused_when_it_is_asked_for(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "m.gguf"
-    for changes in (
-        {"attn_q": None},
-        {"nextn.hnorm": None},
-        {"attn_k": np.ones((3, 32), np.float32)},
-    ):
-        file_with_layer(path, **changes)
-        model = load_model(str(path), "float32", "cpu").model
-        methods.build("plain", model)
-        with pytest.raises(ValueError, match=r"tensors are missing.*choose another method"):
-            methods.build("mtp", model)

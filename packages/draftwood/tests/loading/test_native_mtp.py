@@ -20,7 +20,7 @@ from draftwood.models.requirements import require_mtp_head
 from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.sampling import Sampling
-from families import GROUPED, random_model, some_tokens
+from families import GROUPED, STATES, random_model, some_tokens
 from mtp_folders import BEHIND, MIMO, QWEN, layer_of, told, write
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
@@ -33,6 +33,7 @@ MODELS = {
     "behind": ("LlamaConfig", {}, BEHIND),
     "experts": ("Qwen3MoeConfig", {"head_dim": 8, **EXPERTS}, BEHIND),
     "norms from 1": ("GemmaConfig", {"head_dim": 8}, QWEN),
+    "states": ("Qwen3_5TextConfig", STATES, QWEN),
 }
 
 Found = tuple[Path, PreTrainedModel, MtpModel]

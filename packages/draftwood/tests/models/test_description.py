@@ -33,6 +33,7 @@ from families import (
     FAMILIES,
     GROUPED,
     NATIVE,
+    STATEFUL,
     WITH_IMAGES,
     hf_model,
     random_model,
@@ -74,7 +75,7 @@ def described(model: Any) -> Decoder:
 @pytest.mark.parametrize("family", NATIVE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_part_is_that_of_transformers(family: str, dtype: torch.dtype) -> None:
-    model: Any = random_model(*FAMILIES[family])
+    model: Any = random_model(*(FAMILIES | STATEFUL)[family])
     for parameter in model.parameters():  # tables of frequencies are float32 in every type
         parameter.data = parameter.data.to(dtype)
     assert list(differences(described(model), read_decoder(model))) == []

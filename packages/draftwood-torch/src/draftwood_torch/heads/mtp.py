@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache
 
 from draftwood.models.configuration import FULL, SLIDING
 from draftwood_torch.heads.texts import EagleText, HeadRows
-from draftwood_torch.loading.packed_models import BlocksReader, pack_linear
+from draftwood_torch.loading.packed_models import pack_linear
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.models.embeddings_and_head import ModuleEmbeddingsAndHead
 from draftwood_torch.models.mtp_weights import names_of_mtp
@@ -171,11 +171,6 @@ def _read(double: Any, hf_model: Any) -> Any:
         double: the model, under a configuration of the layers.
     """
     kind, products = modeling_layers.MtpModel, getattr(hf_model, "packed_as", None)
-    if in_file := getattr(hf_model, "mtp_tensors", None):
-        with torch.device("meta"):
-            layers = kind(double, 1)
-        BlocksReader(layers, in_file, products or "float32", {}).read_part()
-        return layers
     layers = kind.from_pretrained(double, device_map={"": hf_model.device})
     if products is None:
         return layers.to(hf_model.dtype)

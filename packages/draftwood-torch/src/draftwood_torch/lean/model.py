@@ -46,6 +46,8 @@ class LeanModel(DecoderModel[CachePool]):
     def __init__(self, hf_model: "PreTrainedModel") -> None:
         model = described(hf_model)
         self.decoder = decoder = model.decoder
+        if decoder.recurrences:
+            raise ValueError("LeanModel runs no layers with running states; use HybridModel")
         shape = (decoder.sizes.num_kv_heads, decoder.sizes.head_dim)
         shapes = [LayerShape(shape, shape)] * len(decoder.layers)
         super().__init__(model, CachePool(shapes, hf_model.dtype, hf_model.device))

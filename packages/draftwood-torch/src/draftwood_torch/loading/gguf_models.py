@@ -79,10 +79,7 @@ class TransformersLayout:
     def __init__(self, architecture: str, model: Any) -> None:
         from transformers import modeling_gguf_pytorch_utils as transformers_gguf
 
-        from draftwood_torch.loading.delta_rule import DeltaRuleTensors
-
-        kinds = {**transformers_gguf.TENSOR_PROCESSORS, "qwen35": DeltaRuleTensors}
-        kind = kinds.get(
+        kind = transformers_gguf.TENSOR_PROCESSORS.get(
             ARCHITECTURES[architecture].layout or architecture, transformers_gguf.TensorProcessor
         )
         self._model, self._processor = model, kind(config=model.config.to_dict())

@@ -16,11 +16,8 @@ from draftwood.native.matrix import LargePages, Matrix
 from draftwood.storage.memory import require_memory
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.loading.skeleton import skeleton
-from draftwood_torch.models.mtp_weights import tensors_of_mtp
 from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear
 
-INPUTS = "inputs of "
-"""Prefix of the names of tensors that say which stored column each input of a module has."""
 ChangesOf = Callable[[Mapping[str, tuple[int, ...]]], Mapping[str, Any]]
 
 
@@ -125,19 +122,11 @@ class BlocksReader:
 
     def read(self) -> None:
         """Read all matrices, and then all other tensors."""
-        self._read_linear()
-        self._read_embedding()
-        self._read_rest()
-
-    def read_part(self) -> None:
-        """Read a part of a model that has no embedding of its own."""
-        self._read_linear()
-        self._read_rest()
-
-    def _read_linear(self) -> None:
         for name in linear_modules(self.model):
             if f"{name}.weight" in self.tensors:
                 self.model.set_submodule(name, self._linear(name))
+        self._read_embedding()
+        self._read_rest()
 
     def _read_rest(self) -> None:
         names = self.model.state_dict().keys() & self.tensors.keys()
@@ -148,12 +137,9 @@ class BlocksReader:
 
     def _linear(self, name: str) -> PackedLinear:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
-        told = self.tensors.get(INPUTS + name)
-        order = None if told is None else torch.from_numpy(told).long()
         if (change := self.changes.get(name)) is not None:
-            floats = PackedLinear(Matrix.pack(weight, None, "float32"), order).floats().numpy()
-            weight, order = floats + change.product, None
-        return PackedLinear(Matrix.pack(weight, bias, self.products, self._allocate), order)
+            weight = Matrix.pack(weight, None, "float32").floats() + change.product
+        return PackedLinear(Matrix.pack(weight, bias, self.products, self._allocate))
 
     def _read_embedding(self) -> None:
         embedding, head = self.model.get_input_embeddings(), self.model.get_output_embeddings()
@@ -187,7 +173,6 @@ def read_blocks(
     changes = {} if changes_of is None else changes_of(shapes)
     BlocksReader(model, tensors, products, changes).read()
     _end(model, products)
-    model.mtp_tensors = tensors_of_mtp(tensors)
     return model
 
 

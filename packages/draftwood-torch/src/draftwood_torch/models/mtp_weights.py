@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from safetensors import SafetensorError, safe_open
@@ -18,13 +18,9 @@ PROJECTIONS = {"eh_proj", "fc", "input_proj"}
 
 
 def has_mtp(hf_model: "PreTrainedModel") -> bool:
-    """True if such layers lie where a model was read from, in its folder or its GGUF file; reads no
-    weights.
-    """
+    """True if such layers lie in the folder that a model was read from; reads no weights."""
     if not hasattr(modeling_layers, "MtpModel"):  # an older Transformers
         return False
-    if in_file := getattr(hf_model, "mtp_tensors", None):
-        return any("eh_proj" in name for name in in_file)
     if hf_model not in _KNOWN:
         wanted = re.compile(names_of_mtp(hf_model))
         found = filter(wanted.search, _names_in(Path(hf_model.config.name_or_path or "/")))
@@ -45,17 +41,6 @@ def _names_in(folder: Path) -> Iterable[str]:
             return file.keys()
     except (OSError, ValueError, LookupError, SafetensorError):
         return ()
-
-
-IN_FILES = "mtp."
-"""Prefix of tensors of such layers among those of a GGUF file's model."""
-
-
-def tensors_of_mtp(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors of such layers among those of a model, by their names in Transformers' layers."""
-    return {
-        name.replace(IN_FILES, "", 1): each for name, each in tensors.items() if IN_FILES in name
-    }
 
 
 def names_of_mtp(hf_model: "PreTrainedModel") -> str:

@@ -53,12 +53,11 @@ class PackedModule(nn.Module):
 
     Args:
         matrix: [outputs inputs], which several modules may share.
-        order: the matrix's column of each input; None where they are the same.
     """
 
-    def __init__(self, matrix: Matrix, order: Int[Tensor, " inputs"] | None = None) -> None:
+    def __init__(self, matrix: Matrix) -> None:
         super().__init__()
-        self.matrix, self.order = matrix, order
+        self.matrix = matrix
 
     @property
     def weight(self) -> PackedWeight:
@@ -67,8 +66,7 @@ class PackedModule(nn.Module):
 
     def floats(self) -> Float[Tensor, "outputs inputs"]:
         """All weights in float32, made by each call."""
-        floats = torch.from_numpy(self.matrix.floats())
-        return floats if self.order is None else floats[:, self.order]
+        return torch.from_numpy(self.matrix.floats())
 
 
 class PackedLinear(PackedModule):
@@ -77,10 +75,9 @@ class PackedLinear(PackedModule):
     A row's product does not depend on the rows beside it.
     """
 
-    def __init__(self, matrix: Matrix, order: Int[Tensor, " inputs"] | None = None) -> None:
-        super().__init__(matrix, order)
+    def __init__(self, matrix: Matrix) -> None:
+        super().__init__(matrix)
         self.out_features, self.in_features = matrix.shape
-        self.places = None if order is None else order.argsort()
 
     @property
     def bias(self) -> Float[Tensor, " outputs"] | None:
@@ -88,8 +85,6 @@ class PackedLinear(PackedModule):
         return None if self.matrix.bias is None else torch.from_numpy(self.matrix.bias)
 
     def forward(self, rows: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
-        if self.places is not None:
-            rows = rows[..., self.places]
         products = self.matrix.multiply(rows.reshape(-1, self.in_features))
         return products.view(*rows.shape[:-1], self.out_features).to(rows.dtype)
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import Float, as_floats
+from draftwood.arrays import Float, Int, as_floats
 from draftwood.loading import hub
 from draftwood.loading.folders import ADAPTER, ADAPTER_WEIGHTS, MERGE
 from draftwood.loading.names import is_hub_id
 from draftwood.models.configuration import ModelConfiguration
-from draftwood.models.shapes import matrix_shapes
+from draftwood.models.description import TILED
+from draftwood.models.shapes import SMALL_OF_STATES, matrix_shapes, tensor_shapes
 from draftwood.native.matrix import Adapted
 from draftwood.storage.atomic import sha256
 from draftwood.storage.home import expanded
@@ -40,6 +41,10 @@ PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Ways to begin training that leave the model's own weights as they are."""
 
 
+Order = Int[np.ndarray, " chosen"] | None
+"""The numbers of outputs or inputs in another order; None for the same."""
+
+
 @dataclass(frozen=True, eq=False)
 class LowRank:
     """Change of one matrix.
@@ -56,6 +61,13 @@ class LowRank:
     def shape(self) -> tuple[int, int]:
         """Outputs and inputs of the matrix."""
         return len(self.up), self.down.shape[1]
+
+    def ordered(self, outputs: Order, inputs: Order) -> "LowRank":
+        """The same of a matrix with another order of outputs and inputs."""
+        return LowRank(
+            self.down if inputs is None else self.down[:, inputs],
+            self.up if outputs is None else self.up[outputs],
+        )
 
     @property
     def product(self) -> Float[np.ndarray, "outputs inputs"]:
@@ -151,7 +163,9 @@ class LoraAdapter:
             found, change = tensor(name), changes.get(module) if kind == "weight" else None
             if change is None or found is None:
                 return found
-            return Adapted(found, change.down, change.up)
+            change = change.ordered(*orders(module, config))
+            adapted = Adapted(found, change.down, change.up)
+            return adapted.floats() if name.endswith(SMALL_OF_STATES) else adapted
 
         return changed
 
@@ -165,8 +179,29 @@ def changeable(config: ModelConfiguration) -> dict[str, tuple[int, ...]]:
 
     These are all but embeddings, experts and what chooses experts.
     """
-    shapes = matrix_shapes(config).items()
-    return {name.removesuffix(".weight"): shape for name, shape in shapes if len(shape) == 2}
+    found = {name: shape for name, shape in matrix_shapes(config).items() if len(shape) == 2}
+    for name, shape in tensor_shapes(config).items():
+        if name.endswith(SMALL_OF_STATES) and len(shape) == 2:
+            found[name] = shape
+    return {name.removesuffix(".weight"): shape for name, shape in found.items()}
+
+
+def orders(module: str, config: ModelConfiguration) -> tuple[Order, Order]:
+    """The orders of a module's outputs and inputs where a configuration's tensors have heads of
+    values that share a key far apart.
+    """
+    name = module.rpartition(".")[2]
+    if not getattr(config, TILED, False) or ".linear_attn." not in f".{module}":
+        return None, None
+    keys, size = config.get("linear_num_key_heads"), config.get("linear_value_head_dim")
+    heads = np.arange(config.get("linear_num_value_heads")).reshape(keys, -1).T.flatten()
+    values = (size * heads[:, None] + np.arange(size)).flatten()
+    if name == "in_proj_qkv":
+        before = 2 * keys * config.get("linear_key_head_dim")
+        return np.concatenate([np.arange(before), before + values]), None
+    if name == "in_proj_z":
+        return values, None
+    return (None, values) if name == "out_proj" else (heads, None)
 
 
 def adapter_folder(name: str) -> Path:

@@ -23,20 +23,22 @@ from draftwood.loading.gguf_files import (
     made_once,
     parts_of,
     readable,
+    require_general,
     tokenizer_of,
     write_settings,
 )
 from draftwood.models.configuration import ModelConfiguration, end_tokens_of, why_not_native
 from draftwood.models.decoder_model import DescribedModel
-from draftwood.models.description import describe
+from draftwood.models.description import TILED, describe
 from draftwood.models.model import Cpu
+from draftwood.models.shapes import SMALL_OF_STATES
 from draftwood.native.formats import Products
 from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, block_formats, kept_as
 from draftwood.optional import backend
 from draftwood.storage.atomic import Facts, is_intact
 from draftwood.storage.memory import require_memory
 from draftwood.storage.progress import progress
-from draftwood.storage.safetensors import map_file, write_arrays
+from draftwood.storage.safetensors import map_file, read_header, write_arrays
 from draftwood.storage.weights import read_settings, state_of
 
 if TYPE_CHECKING:
@@ -51,9 +53,8 @@ ARRAYS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 """Formats of floats, and arrays that hold them."""
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
-INPUTS = "inputs of "  # of those that hold the stored columns of a matrix's inputs
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 5
+READING = 6
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def write_description(path: Path, folder: Path) -> Facts:
 class _Parts(NamedTuple):
     """Settings, matrices, which stay in the file, and the values of all other tensors.
 
-    Among these are the orders of rows and columns of matrices.
+    Among these are the orders of rows of matrices.
     """
 
     settings: dict[str, Any]
@@ -161,10 +162,12 @@ def _told_apart(content: "Content") -> _Parts:
     from draftwood.loading.gguf_names import halves
     from draftwood.loading.gguf_reader import floats, placed
 
-    layout, router = content.layout, f"mlp.{content.native.family.router}.weight"
-    parts = _Parts(content.config, [], {})
+    layout, family = content.layout, content.native.family
+    others = (f"mlp.{family.router}.weight", *SMALL_OF_STATES)
+    as_stored = {TILED: True} if family.has_states else {}
+    parts = _Parts(content.config | as_stored, [], {})
     for each in placed(content):
-        is_weight = each.name.endswith(".weight") and not each.name.endswith(router)
+        is_weight = each.name.endswith(".weight") and not each.name.endswith(others)
         if not is_weight or len(each.stored.shape) < 2:
             parts.small[each.name] = floats(each.stored, layout)
             continue
@@ -180,15 +183,11 @@ def _told_apart(content: "Content") -> _Parts:
 
 def _of_transformers(content: "Content") -> _Parts:
     """The parts of a file of a model that the native path does not run."""
+    require_general(content)
     needed = f"a GGUF file of the architecture {content.architecture}"
     found = backend(needed).gguf_parts(content)
-    parts = _Parts(found.settings, [], dict(found.small))
-    for module, part, tensor, outputs, inputs in found.matrices:
-        for prefix, order in ((ORDER, outputs), (INPUTS, inputs)):
-            if order is not None:
-                parts.small[prefix + module] = order.astype(np.int32)
-        parts.matrices.append(_stored(module, tensor, part, outputs is not None))
-    return parts
+    matrices = [_stored(module, tensor, part, False) for module, part, tensor in found.matrices]
+    return _Parts(found.settings, matrices, dict(found.small))
 
 
 def why_general(folder: Path) -> str | None:
@@ -199,6 +198,19 @@ def why_general(folder: Path) -> str | None:
 def matrix_shapes(folder: Path) -> dict[str, tuple[int, int]]:
     """Outputs and inputs of the matrices of a folder's file, by the names of their modules."""
     return {each.module: (each.rows, each.inputs) for each in _read_places(folder)[1]}
+
+
+def names_in(folder: Path) -> set[str]:
+    """Names of the tensors of the model that a folder describes."""
+    small = read_header(folder / REST)
+    return {*small, *(f"{each.module}.weight" for each in _read_places(folder)[1])}
+
+
+def own_tensors(folder: Path, products: Products) -> "dict[str, np.ndarray | Blocks]":
+    """Map the tensors of the model that a folder describes, as its file has them; raises as
+    ``open_blocks``.
+    """
+    return _tensors(folder, lambda each: kept_as(each.format, products))
 
 
 def files_of(folder: Path) -> list[Path]:

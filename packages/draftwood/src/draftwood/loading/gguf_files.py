@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
+from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.loading.names import suffix
 from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.optional import backend
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from draftwood.tokenizer import Tokenizer
 
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 5
+READING = 6
 TOKENS = 2
 """Raised whenever tokens of files are read differently.
 
@@ -224,7 +225,15 @@ def _native_writer(content: "Content", dtype: FloatType) -> Callable[[Path], Non
     return write
 
 
+def require_general(content: "Content") -> None:
+    """Raise ValueError for a file that only the native path knows how to read."""
+    reason = why_not_native(content.config)
+    if ARCHITECTURES[content.architecture].is_native_alone:
+        raise ValueError(f"files of {content.architecture} are read natively alone, and {reason}")
+
+
 def _general_writer(content: "Content", dtype: FloatType) -> Callable[[Path], None]:
+    require_general(content)
     needed = f"a GGUF file of the architecture {content.architecture}"
     return backend(needed).gguf_saver(content, dtype)
 

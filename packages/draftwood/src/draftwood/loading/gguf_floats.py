@@ -23,7 +23,8 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
     found, experts = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for each in placed(content):
         home = experts if OF_EXPERTS in each.name else found
-        home[each.name] = rounded(floats(each.stored, content.layout))
+        values = floats(each.stored, content.layout)
+        home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
     name = content.native.architecture
     if name == "MixtralForCausalLM":
         found = {

@@ -56,15 +56,40 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
     "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "qwen35": {
+        "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z",
+        "ssm_alpha": "linear_attn.in_proj_a",
+        "ssm_beta": "linear_attn.in_proj_b",
+        "ssm_conv1d": "linear_attn.conv1d",
+        "ssm_norm": "linear_attn.norm",
+        "ssm_out": "linear_attn.out_proj",
+        "post_attention_norm": "post_attention_layernorm",
+    },
     "gpt-oss": {
         "ffn_gate_inp": "mlp.router",
         "post_attention_norm": "post_attention_layernorm",
     },
 }
 """Modules that an architecture names otherwise."""
-WHOLE = {"attn_sinks.weight": "self_attn.sinks"}
+WHOLE = {
+    "attn_sinks.weight": "self_attn.sinks",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt.bias": "linear_attn.dt_bias",
+}
 """Tensors of a layer that are no module's weight."""
-TENSOR = re.compile(r"(blk\.(?P<layer>\d+)\.)?(?P<module>\w+)\.(?P<kind>weight|bias)")
+TENSOR = re.compile(r"(blk\.(?P<layer>\d+)\.)?(?P<rest>(?P<module>\w+)(\.(?P<kind>weight|bias))?)")
+FORETELLING = re.compile(r"blk\.(?P<layer>\d+)\.nextn\.(?P<module>\w+)\.weight")
+MTP = "mtp."
+"""Begins the names of the layer for multi-token prediction, as Qwen has them."""
+AROUND_MTP = {
+    "eh_proj": f"{MTP}fc",
+    "enorm": f"{MTP}pre_fc_norm_embedding",
+    "hnorm": f"{MTP}pre_fc_norm_hidden",
+    "shared_head_norm": f"{MTP}norm",
+}
+OF_VALUE_HEADS = ("ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
+"""Tensors with a row for each head of values of a recurrence."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +100,15 @@ class Layout:
         names: modules of a layer, and those of Transformers.
         heads: modules whose rows lie in pairs, by the file's names, and their heads.
         norm_shift: what the file's norms have beyond those of Transformers.
+        layers: of the text; the one behind them is for multi-token prediction.
+        states: of recurrences, whose heads of values the file has in another order; None without.
     """
 
     names: Mapping[str, str]
     heads: Mapping[str, int]
     norm_shift: float
+    layers: int
+    states: "StateHeads | None"
 
     @classmethod
     def of(cls, architecture: str, config: ModelConfiguration) -> "Layout":
@@ -92,20 +121,32 @@ class Layout:
             {**USUAL, **OTHERS.get(architecture, {})},
             heads if (ARCHITECTURES[architecture].layout or architecture) == "llama" else {},
             config.family.norm_shift,
+            config.get("num_hidden_layers"),
+            StateHeads.of(config),
         )
+
+    def is_behind(self, name: str) -> bool:
+        """True for a tensor of the layers that foretell tokens behind the text's."""
+        found = TENSOR.fullmatch(name) or FORETELLING.fullmatch(name)
+        return found is not None and found["layer"] is not None and int(found["layer"]) >= self.layers
 
     def name_of(self, name: str) -> str | None:
         """The model's name of a tensor; None for one that no family has."""
-        found = TENSOR.fullmatch(name)
+        around, found = FORETELLING.fullmatch(name), TENSOR.fullmatch(name)
+        if around is not None and int(around["layer"]) == self.layers:
+            own = AROUND_MTP.get(around["module"])
+            return None if own is None else f"{own}.weight"
         if found is None:
             return None
         layer, module, kind = found["layer"], found["module"], found["kind"]
         if layer is None:
             return f"{TOP[module]}.{kind}" if module in TOP else None
-        own = WHOLE.get(f"{module}.{kind}")
+        own = WHOLE.get(found["rest"])
         if own is None and module in self.names:
             own = f"{self.names[module]}.{kind}"
-        return None if own is None else f"model.layers.{layer}.{own}"
+        if own is None or int(layer) > self.layers:
+            return None
+        return f"{MTP}layers.0.{own}" if int(layer) == self.layers else f"model.layers.{layer}.{own}"
 
     def heads_of(self, name: str) -> int | None:
         """Heads of a tensor whose rows lie in pairs; None where its rows are in order."""
@@ -113,11 +154,75 @@ class Layout:
         return self.heads.get(found["module"]) if found and found["layer"] else None
 
     def laid_out(self, name: str, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """The values of a tensor, by the file's name, as the model has them."""
-        if self.norm_shift and "norm.weight" in name:
+        """The values of a tensor, by the file's name, as the model has them, but for the order of
+        heads of values.
+
+        Raises:
+            ValueError: for a decay that is none.
+        """
+        found = TENSOR.fullmatch(name)
+        rest = name if found is None else found["rest"]
+        if self.norm_shift and _is_norm(name) and rest != "ssm_norm.weight":
             return values - np.float32(self.norm_shift)
+        if rest == "ssm_a" and not (values < 0).all():
+            raise ValueError("its ssm_a holds a number that is no decay, 0 or above")
+        if rest == "ssm_a":
+            return np.log(-values)
+        if rest == "ssm_conv1d.weight":
+            return values[:, None]
         heads = self.heads_of(name)
         return values if heads is None else values[halves(len(values), heads)]
+
+    def side_by_side(self, name: str, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """Values that are laid out, with heads of values that share a key next to each other."""
+        found = TENSOR.fullmatch(name)
+        if self.states is None or found is None:
+            return values
+        return self.states.side_by_side(found["rest"], values)
+
+
+@dataclass(frozen=True)
+class StateHeads:
+    """Heads of a recurrence: files have those of values that share a key far apart.
+
+    Attributes:
+        keys: heads of keys.
+        key_dim, value_dim: of a head.
+    """
+
+    keys: int
+    key_dim: int
+    value_dim: int
+
+    @classmethod
+    def of(cls, config: ModelConfiguration) -> "StateHeads | None":
+        """The heads of a configuration; None for one without recurrences."""
+        if not config.family.has_states:
+            return None
+        names = ("linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")
+        return cls(*map(config.get, names))
+
+    def side_by_side(self, name: str, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """See ``Layout``."""
+        if name == "ssm_out.weight":
+            return self._joined(values.T, self.value_dim).T
+        if name == "attn_gate.weight":
+            return self._joined(values, self.value_dim)
+        if name in OF_VALUE_HEADS:
+            return self._joined(values, 1)
+        if name in ("attn_qkv.weight", "ssm_conv1d.weight"):
+            before = 2 * self.keys * self.key_dim
+            return np.concatenate([values[:before], self._joined(values[before:], self.value_dim)])
+        return values
+
+    def _joined(self, rows: Float[np.ndarray, "..."], size: int) -> Float[np.ndarray, "..."]:
+        heads = rows.reshape(-1, self.keys, size, *rows.shape[1:])
+        return heads.swapaxes(0, 1).reshape(rows.shape)
+
+
+def _is_norm(name: str) -> bool:
+    around = FORETELLING.fullmatch(name)
+    return "norm.weight" in name if around is None else around["module"] != "eh_proj"
 
 
 def halves(rows: int, heads: int) -> Int[np.ndarray, " rows"]:

@@ -123,10 +123,16 @@ def placed(content: Content) -> list[PlacedTensor]:
     shapes, found = tensor_shapes(content.native), list[PlacedTensor]()
     for part, tensor in content.tensors:
         name = content.layout.name_of(tensor.name)
+        if content.layout.is_behind(tensor.name):
+            if name is not None:  # what the layer lacks is missed where it is asked for
+                found.append(PlacedTensor(name, tensor, part))
+            continue
         if name is None or name not in shapes:
             kind = content.native.architecture
             raise UnknownArchitectureError(f"its tensor {tensor.name} has no place in {kind}")
-        require_shape(tensor.name, shape_of(tensor), shapes[name])
+        shape = shapes[name]
+        wanted = (shape[0], *shape[2:]) if name.endswith("conv1d.weight") else shape
+        require_shape(tensor.name, shape_of(tensor), wanted)
         found.append(PlacedTensor(name, tensor, part))
     names = {each.name for each in found}
     require_none([name for name in shapes if name not in names])
@@ -139,7 +145,9 @@ def shape_of(tensor: ReaderTensor) -> Shape:
 
 
 def floats(tensor: ReaderTensor, layout: Layout) -> Float[np.ndarray, "..."]:
-    """Read the numbers of a tensor as the model has them, in float32."""
+    """Read the numbers of a tensor as the model has them, in float32, but for the order of heads of
+    values.
+    """
     values = np.asarray(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
     return np.array(layout.laid_out(tensor.name, values))
 

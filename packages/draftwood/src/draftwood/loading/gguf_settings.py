@@ -32,6 +32,7 @@ class Architecture:
         more: what is special, from the file's settings and the configuration so far.
         layout: the architecture whose weights are laid out alike, where that is another.
         of_experts: the model type of files with experts, where that is another.
+        is_native_alone: whether Transformers' classes are never laid out from its files.
     """
 
     model_type: str
@@ -40,6 +41,7 @@ class Architecture:
     more: Callable[[Metadata, dict[str, Any]], dict[str, Any]] = lambda metadata, common: {}
     layout: str | None = None
     of_experts: str | None = None
+    is_native_alone: bool = False
 
 
 def configuration(metadata: Metadata) -> dict[str, Any]:
@@ -374,7 +376,12 @@ ARCHITECTURES = {
     "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
     "qwen3": Architecture("qwen3", USUAL),
     "qwen3vl": Architecture("qwen3", USUAL, more=text_alone),
-    "qwen35": Architecture("qwen3_5_text", USUAL, partial_rotary=True, more=_hybrid("qwen35")),
+    "qwen35": Architecture(
+        *("qwen3_5_text", USUAL),
+        partial_rotary=True,
+        more=_hybrid("qwen35"),
+        is_native_alone=True,
+    ),
     "lfm2": Architecture("lfm2", (RMS, "norm_eps"), more=_hybrid("lfm2")),
     "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
     "olmoe": Architecture("olmoe", USUAL, more=_olmoe),

@@ -105,7 +105,7 @@ def load_model(
     loaded = _loaded(name, dtype, device, cache, changes)
     if changes is not None:
         vars(loaded.model)["adapter"] = changes.mark
-    if isinstance(loaded.model, NativeModel) and not is_blocks_folder(loaded.folder):
+    if isinstance(loaded.model, NativeModel):
         from draftwood.loading.native_mtp import offer
 
         offer(loaded.model, loaded.folder)

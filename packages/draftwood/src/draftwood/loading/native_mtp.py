@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from draftwood.arrays import as_floats
+from draftwood.loading.gguf_blocks import is_blocks_folder, names_in, own_tensors
 from draftwood.loading.native_folders import settings_of
 from draftwood.loading.tensors import StoredTensors, mapped, stored_type, weight_files
 from draftwood.models.configuration import FULL, ModelConfiguration
@@ -16,6 +17,7 @@ from draftwood.models.decoder import Norm, Projection
 from draftwood.models.description import describe
 from draftwood.models.native import NativeModel
 from draftwood.models.native.mtp import MtpParts, NativeMtp
+from draftwood.native.formats import Products
 from draftwood.storage.safetensors import read_header
 
 
@@ -76,8 +78,10 @@ LAYOUTS = (
 
 def offer(model: NativeModel, folder: Path) -> None:
     """Give a model the layer in its folder, if there is one; reads no weights."""
-    files = weight_files(folder)
-    names = {name for path in files for name in read_header(path)}
+    if is_blocks_folder(folder):
+        names = names_in(folder)
+    else:
+        names = {name for path in weight_files(folder) for name in read_header(path)}
     if layout_in(names, model.layers) is not None:
         model.abilities |= {"mtp"}
         model.read_mtp = partial(_read, folder)
@@ -91,7 +95,7 @@ def layout_in(names: "set[str] | Mapping[str, Any]", layers: int) -> MtpLayout |
 
 def _read(folder: Path, model: NativeModel) -> NativeMtp:
     try:
-        return NativeMtp(parts_in(folder), model)
+        return NativeMtp(parts_in(folder, model.products), model)
     except ValueError as error:
         raise ValueError(
             f"the layer for multi-token prediction in {folder} cannot be read ({error}); choose"
@@ -99,13 +103,17 @@ def _read(folder: Path, model: NativeModel) -> NativeMtp:
         ) from None
 
 
-def parts_in(folder: Path) -> MtpParts:
+def parts_in(folder: Path, products: Products = "float32") -> MtpParts:
     """Read the layer in a model's folder; matrices stay mapped.
+
+    Args:
+        products: of the model.
 
     Raises:
         ValueError: for tensors that are missing or of other shapes.
     """
-    told, arrays = settings_of(folder).told, mapped(folder)
+    told, in_blocks = settings_of(folder).told, is_blocks_folder(folder)
+    arrays: Mapping[str, Any] = own_tensors(folder, products) if in_blocks else mapped(folder)
     layers = ModelConfiguration(told).get("num_hidden_layers")
     layout = layout_in(arrays, layers)
     if layout is None:
@@ -113,14 +121,15 @@ def parts_in(folder: Path) -> MtpParts:
     only = told | {"num_hidden_layers": 1}
     only |= {"layer_types": [FULL]} if told.get("layer_types") else {}
     config = ModelConfiguration(only)
-    prefix, own = config.family.prefix, dict[str, np.ndarray]()
+    prefix, own = config.family.prefix, dict[str, Any]()
     for name, array in arrays.items():
         if name.startswith(layout.layer):
             own[f"{prefix}layers.0.{name.removeprefix(layout.layer)}"] = array
         elif not name.startswith(f"{prefix}layers."):
             own[name] = array
     own[f"{prefix}norm.weight"] = _found(arrays, layout.norm)
-    decoder = describe(only, StoredTensors(own, config, stored_type(told, arrays)))
+    stored = own.get if in_blocks else StoredTensors(own, config, stored_type(told, arrays))
+    decoder = describe(only, stored)
     shift, width = config.family.norm_shift, decoder.sizes.hidden
     joined = _found(arrays, layout.joined)
     if joined.shape != (width, 2 * width):
@@ -141,7 +150,7 @@ def parts_in(folder: Path) -> MtpParts:
     )
 
 
-def _found(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def _found(arrays: Mapping[str, Any], name: str) -> Any:
     found = arrays.get(f"{name}.weight")
     if found is None:
         raise ValueError(f"{name}.weight is missing")

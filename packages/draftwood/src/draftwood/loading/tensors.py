@@ -31,6 +31,7 @@ RENAMED: dict[str, list[tuple[str, str]]] = {
     ],
     "Gemma3ForConditionalGeneration": OF_TEXT_PART,
     "Mistral3ForConditionalGeneration": OF_TEXT_PART,
+    "Qwen3_5ForConditionalGeneration": OF_TEXT_PART,
 }
 """Names of tensors in files and in Transformers, by architecture."""
 FLOAT: FloatType = "float32"

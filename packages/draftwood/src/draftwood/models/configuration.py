@@ -15,12 +15,18 @@ from draftwood.models.configuration_defaults import CLASSES, ConfigurationClass
 from draftwood.models.families import ACTIVATIONS, FAMILIES, Family
 from draftwood.models.rotary import is_number, rotary_of, why_unknown
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, RECURRENT = "full_attention", "sliding_attention", "linear_attention"
 RENAMED = {"attention": FULL}
 SCALED = ("llama3", "yarn", "longrope")
 """Scalings that go by the length of the first training texts."""
-PARTIAL = {kind.architecture for kind in CLASSES.values() if kind.partial is not None}
+PARTIAL = {
+    kind.architecture
+    for kind in CLASSES.values()
+    if CLASSES.get(kind.part, kind).partial is not None
+}
 """Classes that can rotate a part of each head."""
+OF_IMAGES = ("mrope_section", "mrope_interleaved")
+"""Keys of rotary positions by which images differ from texts (Qwen3.5)."""
 REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
 """Keys that change a model in ways that are not known here, unless they say nothing."""
 SAME = ("num_experts", "num_local_experts")
@@ -119,6 +125,10 @@ class ModelConfiguration:
             reason = f"the epsilon of its norms is {self.epsilon!r}"
         return reason or _why_not_scales(self)
 
+    def has_state(self, layer: int) -> bool:
+        """True if a layer keeps a running state in the place of attention."""
+        return self.family.has_states and self.get("layer_types")[layer] == RECURRENT
+
     def get(self, name: str) -> Any:
         """A value by its key."""
         return getattr(self, name)
@@ -215,6 +225,9 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), _is_count),
     **dict.fromkeys(("max_position_embeddings", "moe_intermediate_size"), _is_count),
     "decoder_sparse_step": _is_count,
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), _is_count),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), _is_count),
+    "linear_conv_kernel_dim": _is_count,
     **dict.fromkeys(("num_key_value_heads", "head_dim", "sliding_window"), _is_count_or_none),
     "norm_topk_prob": lambda value: isinstance(value, bool),
     "mlp_only_layers": lambda value: value is None or isinstance(value, list),
@@ -240,7 +253,8 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
     told = getattr(config, "layer_types", None)
     if told is not None:
         config.layer_types = [RENAMED.get(each, each) for each in told]
-        if set(config.layer_types) - {FULL, SLIDING} or len(told) != config.num_hidden_layers:
+        known = {FULL, RECURRENT} if config.family.has_states else {FULL, SLIDING}
+        if set(config.layer_types) - known or len(told) != config.num_hidden_layers:
             raise UnknownConfigurationError(f"its layer_types are {told}")
 
 
@@ -266,6 +280,8 @@ def _rope_parameters(
     if kind.local_theta is not None:
         return _by_kinds_of_layers(config, kind, text, told)
     told = deepcopy(dict(scaling)) if scaling else told
+    for name in OF_IMAGES if config.family.has_states else ():
+        told.pop(name, None)
     if set(told) & {FULL, SLIDING}:
         raise UnknownConfigurationError("its parameters of rotary positions differ by layers")
     told.setdefault("rope_theta", text.get("rope_theta", kind.theta))

@@ -6,6 +6,7 @@ from typing import Any
 
 Rule = Callable[[Any], list[str]]
 _KINDS = ("full_attention", "sliding_attention")
+_OF_STATES = ("full_attention", "linear_attention")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ def _every(usual: int) -> Rule:
         return _kinds(config, lambda layer: bool((layer + 1) % every))
 
     return rule
+
+
+def _with_states(config: Any) -> list[str]:
+    """Running states in all but each so-manieth layer (Qwen3.5)."""
+    every = getattr(config, "full_attention_interval", 4)
+    return [_OF_STATES[bool((i + 1) % every)] for i in range(config.num_hidden_layers)]
 
 
 def _alternating(config: Any) -> list[str]:
@@ -182,6 +189,16 @@ CLASSES: dict[str, ConfigurationClass] = {
         layer_types=_late,
         makes_windows=True,
     ),
+    "qwen3_5_text": ConfigurationClass(
+        "Qwen3_5ForCausalLM",
+        _values((248320, 4096, 12288, 32, 16, 32768), **_BIASES, layer_types=None)
+        | {"num_key_value_heads": 4, "head_dim": 256, "linear_conv_kernel_dim": 4}
+        | dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 128)
+        | {"linear_num_key_heads": 16, "linear_num_value_heads": 32},
+        partial=0.25,
+        layer_types=_with_states,
+    ),
+    "qwen3_5": ConfigurationClass("Qwen3_5ForConditionalGeneration", part="qwen3_5_text"),
     "stablelm": ConfigurationClass(
         "StableLmForCausalLM",
         _values(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import as_floats
+from draftwood.arrays import Int, as_floats
 from draftwood.models.families import Routing, Scales
 from draftwood.native.matrix import Adapted, Blocks, Weights
 
@@ -111,6 +111,64 @@ class Experts:
 
 
 @dataclass(frozen=True, eq=False)
+class Recurrence:
+    """A gated delta rule in the place of attention (Yang et al. 2024, arXiv:2412.06464).
+
+    Attributes:
+        key_heads, value_heads: as many of the latter share each of the former.
+        key_dim, value_dim: of a head.
+        taps: [channels kernel] of the depthwise convolution, the newest row's last.
+        decays: [value_heads], factors of steps below 0.
+        steps: [value_heads], added to what steps are made of.
+        norm: [value_dim], of the outputs.
+        is_tiled: whether heads of values that share a key lie far apart, in what the matrices give
+            and in the outputs, and not side by side.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: Numbers
+    decays: Numbers
+    steps: Numbers
+    norm: Numbers
+    is_tiled: bool
+
+    @property
+    def kernel(self) -> int:
+        """Rows that the convolution reads."""
+        return self.taps.shape[1]
+
+    @property
+    def state_size(self) -> int:
+        """Numbers of the state."""
+        return self.value_heads * self.key_dim * self.value_dim
+
+    @property
+    def row_size(self) -> int:
+        """Numbers that a row keeps: what it was fed, its keys, what it put under them, and each
+        head's sum of logarithms of decays.
+        """
+        return len(self.taps) + self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1)
+
+    @property
+    def by_key_heads(self) -> Int[np.ndarray, " channels"]:
+        """The channels in the order in which a loop over heads of keys reads them: of each head its
+        query, its key, and the values that share them.
+        """
+        keys = np.arange(2 * self.key_heads * self.key_dim).reshape(2, self.key_heads, -1)
+        group = self.value_heads // self.key_heads
+        values = keys.size + np.arange(self.value_heads * self.value_dim)
+        if self.is_tiled:
+            shared = values.reshape(group, self.key_heads, -1).swapaxes(0, 1)
+        else:
+            shared = values.reshape(self.key_heads, group, -1)
+        parts = [keys.swapaxes(0, 1).reshape(self.key_heads, -1), shared.reshape(self.key_heads, -1)]
+        return np.concatenate(parts, 1).flatten()
+
+
+@dataclass(frozen=True, eq=False)
 class Layer:
     """One decoder layer: attention, then a gated network, or experts in its place.
 
@@ -123,6 +181,8 @@ class Layer:
             nothing, in float32; None for none (GPT-OSS).
         window: positions attention reaches back, itself included; None for all.
         rotary: which of the decoder's tables queries and keys are turned by; None for none.
+        recurrence: in the place of attention; None for attention. Its rows are fed what ``query``
+            gives, gated by ``key``; ``value`` gives rates and steps of each head of values.
     """
 
     attention_norm: Norm | None
@@ -142,6 +202,7 @@ class Layer:
     sinks: Numbers | None
     window: int | None
     rotary: int | None
+    recurrence: Recurrence | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,3 +234,8 @@ class Decoder:
     norm: Norm
     lm_head: Projection
     rotaries: tuple[Rotary, ...]
+
+    @property
+    def recurrences(self) -> list[Recurrence]:
+        """Running states of layers, in their order."""
+        return [layer.recurrence for layer in self.layers if layer.recurrence is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import FloatType, Int, as_floats, rounded
+from draftwood.arrays import FloatType, Int, as_array, as_floats, below, rounded
 from draftwood.models.configuration import ModelConfiguration, rotary_parameters
 from draftwood.models.decoder import (
     Decoder,
@@ -15,6 +15,7 @@ from draftwood.models.decoder import (
     Layer,
     Norm,
     Projection,
+    Recurrence,
     Rotary,
     Sizes,
 )
@@ -23,6 +24,8 @@ from draftwood.models.rotary import rotary_of
 from draftwood.models.shapes import Shape, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
 
+TILED = "linear_value_heads_tiled"
+"""Key of a configuration whose tensors have heads of values as GGUF files have them."""
 PARTS = ("gate", "up", "down")
 """Matrices of an expert."""
 FLOAT_TYPES: dict[str, FloatType] = {
@@ -113,7 +116,8 @@ class _Description:
 
     def _sizes(self, rotary_dim: int) -> Sizes:
         config, head_dim = self.config, self.config.head_size
-        query_norm = self.shapes.get(f"{self.family.prefix}layers.0.self_attn.q_norm.weight")
+        names = (name for name in self.shapes if name.endswith(".self_attn.q_norm.weight"))
+        query_norm = self.shapes.get(next(names, ""))
         return Sizes(
             hidden=config.get("hidden_size"),
             intermediate_size=config.get("intermediate_size"),
@@ -136,7 +140,12 @@ class _Description:
 
     def _layer(self, index: int, sizes: Sizes, rotaries: list[str]) -> Layer:
         at, names = f"{self.family.prefix}layers.{index}.", self.family.norms
-        query, key, value = self._query_key_value(f"{at}self_attn.", sizes)
+        recurrence = self._recurrence(f"{at}linear_attn.") if self.config.has_state(index) else None
+        query, key, value, output = (
+            self._attention(f"{at}self_attn.", sizes)
+            if recurrence is None
+            else self._around(f"{at}linear_attn.", recurrence)
+        )
         experts = self._experts(f"{at}mlp.") if self._has_experts(at) else None
         gate, up, down = (None, None, None) if experts else self._network(f"{at}mlp.")
         mlp_norm = names.attention if sizes.is_parallel else names.mlp
@@ -148,7 +157,7 @@ class _Description:
             value=value,
             query_norm=self._norm_if_any(f"{at}self_attn.q_norm"),
             key_norm=self._norm_if_any(f"{at}self_attn.k_norm"),
-            output=self._projection(f"{at}self_attn.o_proj"),
+            output=output,
             after_attention_norm=self._norm_of(at, names.after_attention),
             mlp_norm=self._norm_of(at, mlp_norm),
             gate=gate,
@@ -159,6 +168,7 @@ class _Description:
             sinks=self._floats(f"{at}self_attn.sinks"),
             window=self.config.windows[index],
             rotary=None if rotary is None else rotaries.index(rotary),
+            recurrence=recurrence,
         )
 
     def _has_experts(self, at: str) -> bool:
@@ -190,6 +200,40 @@ class _Description:
 
     def _projection(self, name: str) -> Projection:
         return Projection(self._read(f"{name}.weight"), self._floats(f"{name}.bias"))
+
+    def _attention(self, at: str, sizes: Sizes) -> list[Projection]:
+        """Projections to queries, keys and values, and the one behind attention."""
+        query, key, value = self._query_key_value(at, sizes)
+        if self.family.has_states:  # each head's gate is behind its query
+            heads = np.arange(query.weight.shape[0]).reshape(sizes.heads, 2, -1)
+            query = query.reordered(heads.swapaxes(0, 1).flatten())
+        return [query, key, value, self._projection(f"{at}o_proj")]
+
+    def _recurrence(self, at: str) -> Recurrence:
+        taps = self.floats(self._read(f"{at}conv1d.weight"))
+        return Recurrence(
+            key_heads=self.config.get("linear_num_key_heads"),
+            value_heads=self.config.get("linear_num_value_heads"),
+            key_dim=self.config.get("linear_key_head_dim"),
+            value_dim=self.config.get("linear_value_head_dim"),
+            taps=taps.reshape(len(taps), -1),
+            decays=-np.exp(as_array(self._floats(f"{at}A_log"))),
+            steps=self._floats(f"{at}dt_bias"),
+            norm=self._floats(f"{at}norm.weight"),
+            is_tiled=bool(getattr(self.config, TILED, False)),
+        )
+
+    def _around(self, at: str, recurrence: Recurrence) -> list[Projection]:
+        """Projections to what a recurrence is fed, by heads of keys, to the gate, to rates and
+        steps, and the one behind it.
+        """
+        rate, step = (self._floats(f"{at}in_proj_{part}.weight") for part in "ba")
+        return [
+            self._projection(f"{at}in_proj_qkv").reordered(recurrence.by_key_heads),
+            self._projection(f"{at}in_proj_z"),
+            Projection(below(rate, step), None),
+            self._projection(f"{at}out_proj"),
+        ]
 
     def _query_key_value(self, at: str, sizes: Sizes) -> list[Projection]:
         """All three, also where one tensor holds them below each other."""

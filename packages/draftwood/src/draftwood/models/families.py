@@ -92,6 +92,8 @@ class Family:
         query_key_value, gate_up: what the modules are called; one that holds several comes alone.
         router: what the module is called that chooses experts.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
+        has_states: whether layers of the kind ``linear_attention`` keep a running state, and
+            queries of the others have a gate behind them; such models run natively, not lean.
         is_parallel: whether attention and network read the same norm and are added together.
         rotary: which table of rotary frequencies a layer goes by, as its name begins; None for
             none.
@@ -111,6 +113,7 @@ class Family:
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
     router: str = "gate"
     is_interleaved: bool = False
+    has_states: bool = False
     is_parallel: Callable[[Any], bool] = lambda config: False
     rotary: Callable[[Any, int], str | None] = lambda config, layer: ""
     scales: Callable[[Any], Scales] = lambda config: Scales()
@@ -175,6 +178,17 @@ def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
     )
 
 
+def _why_not_qwen35(config: Any) -> str | None:
+    """Say which numbers the loops over heads cannot take."""
+    key, value = config.linear_key_head_dim, config.linear_value_head_dim
+    heads, keys = config.linear_num_value_heads, config.linear_num_key_heads
+    if key % 16 or value % 16:
+        return f"heads of its running states have {key} and {value} dimensions, not multiples of 16"
+    if heads % keys:
+        return f"its {heads} heads of values do not share {keys} keys evenly"
+    return None if config.linear_conv_kernel_dim <= 32 else "its convolutions reach back too far"
+
+
 def _why_not_causal(config: Any) -> str | None:
     return "it sees what comes after a token" if config.use_bidirectional_attention else None
 
@@ -186,6 +200,7 @@ _AROUND = LayerNorms(
     "post_feedforward_layernorm",
 )
 _BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
+_QWEN35 = Family("Qwen3.5", norm_shift=1.0, has_states=True, why_not=_why_not_qwen35)
 _MINISTRAL3 = Family("Ministral 3", scales=_ministral3)
 _GEMMA3 = Family(
     "Gemma 3",
@@ -207,6 +222,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "Qwen2ForCausalLM": Family("Qwen2"),
     "Qwen3ForCausalLM": Family("Qwen3"),
+    "Qwen3_5ForCausalLM": _QWEN35,
+    "Qwen3_5ForConditionalGeneration": replace(
+        _QWEN35, title="Qwen3.5 with images (text alone)", prefix="model.language_model."
+    ),
     "SeedOssForCausalLM": Family("Seed-OSS"),
     "Ernie4_5ForCausalLM": Family("ERNIE 4.5", is_interleaved=True),
     "StableLmForCausalLM": Family(

@@ -88,7 +88,7 @@ class PackedInput(SequenceInput[np.ndarray]):
         return cls(
             tokens=np.array(tokens, np.int64),
             positions=positions,
-            place=CacheSlice(slot, start, len(tokens)),
+            place=CacheSlice(slot, start, len(tokens), is_text=True),
             before=start,
             sees=positions[None] <= positions[:, None],
             tree_positions=positions,
@@ -111,6 +111,11 @@ class PackedStep:
     place: CacheSlice
     step: StepInput
     layers: Layers = ALL_LAYERS
+
+    @property
+    def before(self) -> int:
+        """Committed tokens."""
+        return self.place.start
 
     @property
     def rows(self) -> int:

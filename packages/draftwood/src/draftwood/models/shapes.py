@@ -13,11 +13,14 @@ WITHOUT_OUTPUT_BIAS = ("Glm4ForCausalLM",)
 NORMED_HEADS = (
     *("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
     *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Exaone4ForCausalLM"),
+    *("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
 )
 """Classes that norm queries and keys head by head."""
 NORMED_WHOLE = ("Olmo2ForCausalLM", "OlmoeForCausalLM")
 """Classes that norm queries and keys across all heads."""
 NORMS_WITH_BIAS = ("StableLmForCausalLM",)
+SMALL_OF_STATES = tuple(f"linear_attn.{name}.weight" for name in ("in_proj_a", "in_proj_b", "conv1d"))
+"""Tensors of a recurrence that are no matrices, or too small to be packed by themselves."""
 WITH_SINKS = ("GptOssForCausalLM",)
 """Classes whose attention has sinks, and whose experts and router have biases."""
 
@@ -33,7 +36,8 @@ def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {f"{prefix}embed_tokens.weight": (vocab, hidden)}
     for layer in range(config.get("num_hidden_layers")):
         network = _experts if _is_mixture(config, layer) else _network
-        parts = _attention(config) | network(config) | _norms(config)
+        mixer = _recurrence if config.has_state(layer) else _attention
+        parts = mixer(config) | network(config) | _norms(config)
         shapes |= {f"{prefix}layers.{layer}.{part}": shape for part, shape in parts.items()}
     if not config.get("tie_word_embeddings"):
         shapes["lm_head.weight"] = (vocab, hidden)
@@ -44,7 +48,7 @@ def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     """Shapes of the tensors that are products with rows, by their names: all matrices but the
     embedding and what chooses experts.
     """
-    others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight")
+    others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight", *SMALL_OF_STATES)
     return {
         name: shape
         for name, shape in tensor_shapes(config).items()
@@ -75,7 +79,8 @@ def _attention(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     query = heads * config.head_size
     shared = config.get("num_key_value_heads") * config.head_size
-    outputs = (query, shared, shared) if len(names) == 3 else (query + 2 * shared,)
+    gate = query if config.family.has_states else 0
+    outputs = (query + gate, shared, shared) if len(names) == 3 else (query + 2 * shared,)
     has_bias = bool(getattr(config, "attention_bias", getattr(config, "use_bias", False)))
     inputs_have = name in BIASED_INPUTS or bool(getattr(config, "use_qkv_bias", has_bias))
     outputs_have = bool(getattr(config, "attention_out_bias", has_bias))
@@ -88,6 +93,22 @@ def _attention(config: ModelConfiguration) -> dict[str, Shape]:
         shapes["self_attn.q_norm.weight"] = (query if whole else config.head_size,)
         shapes["self_attn.k_norm.weight"] = (shared if whole else config.head_size,)
     return shapes | ({"self_attn.sinks": (heads,)} if name in WITH_SINKS else {})
+
+
+def _recurrence(config: ModelConfiguration) -> dict[str, Shape]:
+    hidden, heads = config.get("hidden_size"), config.get("linear_num_value_heads")
+    values = heads * config.get("linear_value_head_dim")
+    keys = config.get("linear_num_key_heads") * config.get("linear_key_head_dim")
+    sizes = {"in_proj_qkv": 2 * keys + values, "in_proj_z": values}
+    sizes |= {"in_proj_a": heads, "in_proj_b": heads}
+    shapes: dict[str, Shape] = {
+        "linear_attn.conv1d.weight": (2 * keys + values, 1, config.get("linear_conv_kernel_dim")),
+        **{f"linear_attn.{name}": (heads,) for name in ("A_log", "dt_bias")},
+        "linear_attn.norm.weight": (config.get("linear_value_head_dim"),),
+    }
+    for name, size in sizes.items():
+        shapes |= _linear(f"linear_attn.{name}", hidden, size, False)
+    return shapes | _linear("linear_attn.out_proj", values, hidden, False)
 
 
 def _network(config: ModelConfiguration) -> dict[str, Shape]:

@@ -12,16 +12,40 @@ constexpr int CACHE_BLOCK = 32;
 
 typedef uint8_t* const* Blocks;  // a sequence's table
 
+// Of a block of a model with running states: the tokens of its places, and where its memory lies,
+// null for none (recurrences.h).
+struct BlockTail {
+    float* memory;
+    int64_t tokens[CACHE_BLOCK];
+};
+
 // What a block holds: numbers [2 * layers][32][heads][row_bytes] and, of bytes, behind them scales
-// [2 * layers][heads][32].
+// [2 * layers][heads][32]. Layers with running states have no numbers here; where there are any, a
+// tail lies behind the others'.
 struct CacheShape {
     int64_t layers, heads, row_bytes, has_scales;
+    int64_t state_size, row_size, lookback;  // floats of all states, and of a row; rows looked back
 
     size_t place_bytes() const { return (size_t)heads * row_bytes; }
     size_t numbers() const { return 2 * layers * CACHE_BLOCK * place_bytes(); }
 
-    size_t bytes() const {
+    size_t tail_at() const {
         return numbers() + (has_scales ? 2 * layers * heads * CACHE_BLOCK * sizeof(float) : 0);
+    }
+    size_t bytes() const { return tail_at() + (row_size ? TAIL_BYTES : 0); }
+
+    // Of its memory: a mark whether the state is known, the state before the block's first place,
+    // the rows before it that are looked back at, and those of its places.
+    size_t memory_floats() const {
+        return MARK_FLOATS + state_size + (lookback + CACHE_BLOCK) * row_size;
+    }
+    BlockTail& tail(uint8_t* block) const { return *(BlockTail*)(block + tail_at()); }
+    float* memory(uint8_t* block) const { return tail(block).memory; }
+    static int64_t& knows_state(float* memory) { return *(int64_t*)memory; }
+    static float* state(float* memory) { return memory + MARK_FLOATS; }
+    // Places below 0 are those before the block's.
+    float* row(float* memory, int64_t place) const {
+        return memory + MARK_FLOATS + state_size + (lookback + place) * row_size;
     }
 
     // Where a head's keys or values begin in a block, and their scales.
@@ -31,6 +55,9 @@ struct CacheShape {
     size_t scales_at(int layer, bool value, int head) const {
         return numbers() + ((2 * layer + value) * heads + head) * CACHE_BLOCK * sizeof(float);
     }
+
+private:
+    static constexpr size_t TAIL_BYTES = (sizeof(BlockTail) + 63) / 64 * 64, MARK_FLOATS = 16;
 };
 
 // Numbers of places that lie in one block.
@@ -56,9 +83,25 @@ struct Stored {
     Neighbours<Number> neighbours(int64_t place) const { return {(*this)(place), stride}; }
 };
 
+// The same of tokens and what recurrences keep of places; a place is never behind where it goes.
+inline void keep_rows(const CacheShape& shape, Blocks blocks, int64_t start, const int64_t* path,
+                      int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t to = start + i, from = start + path[i];
+        if (to == from) continue;
+        uint8_t *there = blocks[to / CACHE_BLOCK], *here = blocks[from / CACHE_BLOCK];
+        if (!shape.memory(there) || !shape.memory(here)) continue;
+        shape.tail(there).tokens[to % CACHE_BLOCK] = shape.tail(here).tokens[from % CACHE_BLOCK];
+        std::memcpy(shape.row(shape.memory(there), to % CACHE_BLOCK),
+                    shape.row(shape.memory(here), from % CACHE_BLOCK),
+                    shape.row_size * sizeof(float));
+    }
+}
+
 // Moves what is at places start + path to start, in order.
 inline void keep_path(const CacheShape& shape, Blocks blocks, int64_t start, const int64_t* path,
                       int64_t count) {
+    if (shape.row_size) keep_rows(shape, blocks, start, path, count);
     int64_t first = 0;  // that has to move
     while (first < count && path[first] == first) first++;
     path += first, count -= first;

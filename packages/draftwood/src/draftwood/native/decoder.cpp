@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "lack_of_memory.h"
 #include "marked_rows.h"
+#include "recurrences.h"
 #include "rows_of_states.h"
 #include "team.h"
 #include "workshop.h"
@@ -50,6 +51,53 @@ bool encodes_apart(const Decoder& decoder, const ForwardInput& run, int threads)
     return reads_stream && !has_marks && run.rows <= 2 * MOST_ROWS && threads <= MOST_APART;
 }
 
+bool is_gated(const Decoder& decoder, const Layer& layer) {
+    return !layer.recurrence.key_heads &&
+           layer.query.outputs == 2 * decoder.heads * decoder.head_dim;
+}
+
+// Numbers of a row that a layer hands to its last product before the network.
+int attended_width(const Decoder& decoder, const Layer& layer) {
+    return layer.recurrence.key_heads ? layer.recurrence.width()
+                                      : decoder.heads * decoder.head_dim;
+}
+
+template <class Width>
+int widest(const Decoder& decoder, int layers, Width width) {
+    int most = 0;
+    for (int layer = 0; layer < layers; layer++)
+        most = std::max(most, width(decoder.layers[layer]));
+    return most;
+}
+
+// Numbers of a row that a layer's first products give.
+int mixed_width_of(const Decoder& decoder, int layers) {
+    return widest(decoder, layers, [](const Layer& layer) {
+        return layer.query.outputs + layer.key.outputs + layer.value.outputs;
+    });
+}
+
+int attended_width_of(const Decoder& decoder, int layers) {
+    return widest(decoder, layers,
+                  [&](const Layer& layer) { return attended_width(decoder, layer); });
+}
+
+CacheShape cache_shape(const Decoder& decoder, int layers) {
+    const int64_t number = decoder.is_bfloat16 ? sizeof(bfloat16) : sizeof(float);
+    CacheShape shape{0, decoder.num_kv_heads,
+                     decoder.has_byte_cache ? padded_dim(decoder.head_dim)
+                                            : decoder.head_dim * number,
+                     decoder.has_byte_cache, 0, 0, 0};
+    for (int layer = 0; layer < layers; layer++) {
+        const Recurrence& recurrence = decoder.layers[layer].recurrence;
+        if (!recurrence.key_heads) { shape.layers++; continue; }
+        shape.state_size += (int64_t)recurrence.key_heads * recurrence.state_size();
+        shape.row_size += (int64_t)recurrence.key_heads * recurrence.row_size();
+        shape.lookback = std::max<int64_t>(shape.lookback, recurrence.kernel - 1);
+    }
+    return shape;
+}
+
 // Whether a head begins with the product that joins its inputs, not with what it drafted itself.
 bool joins_inputs(const Decoder& decoder, const ForwardInput& run) {
     const Fusion* fusion = decoder.fusion;
@@ -76,6 +124,7 @@ struct Scratch {
     std::vector<uint32_t> encoded_queries;  // [rows][heads][query_words]
     Marks marks;
     Visibility visibility;
+    std::vector<Lineage> lineages;       // by sequence, where some layer has a running state
     std::vector<Floats> averages;        // [rows of single blocks][heads], until they are joined
     std::vector<Blocks> blocks;          // by row: where its key and value go
     std::vector<int64_t> places;
@@ -92,14 +141,14 @@ struct Scratch {
         auto grow = [&](std::vector<float>& values, int width) {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
-        int mixed_width = (decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim;
-        grow(stream, decoder.hidden), grow(branch, decoder.hidden), grow(mixed, mixed_width);
-        grow(attended, decoder.heads * decoder.head_dim),
+        const int attended_width = attended_width_of(decoder, run.layers);
+        grow(stream, decoder.hidden), grow(branch, decoder.hidden);
+        grow(mixed, mixed_width_of(decoder, run.layers)), grow(attended, attended_width),
             grow(gated, ceil_div(decoder.intermediate_size, LANES) * LANES);
         grow(cosines, decoder.rotaries * decoder.rotary_dim / 2);
         grow(sines, decoder.rotaries * decoder.rotary_dim / 2);
         narrow.reserve(decoder.encodings, run.rows, decoder.hidden);
-        attention.reserve(decoder.encodings, run.rows, decoder.heads * decoder.head_dim);
+        attention.reserve(decoder.encodings, run.rows, attended_width);
         if (const Fusion* fusion = decoder.fusion) {
             paired.reserve(decoder.encodings, run.rows, 2 * decoder.hidden);
             if (joins_inputs(decoder, run))
@@ -113,8 +162,7 @@ struct Scratch {
         for (int i = 0; i < apart; i++) {
             OwnRows* const each = own[i].get();
             each->normed.reserve(decoder.encodings, run.rows, decoder.hidden);
-            each->attended.reserve(decoder.encodings, run.rows,
-                                   decoder.heads * decoder.head_dim);
+            each->attended.reserve(decoder.encodings, run.rows, attended_width);
             each->forget();
         }
         const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
@@ -138,6 +186,7 @@ struct Scratch {
     }
 
     void divide(const Decoder& decoder, const ForwardInput& run, int threads) {
+        trace_back(decoder, run);
         if (run.only_keys == run.num_sequences) return;
         const int heads_per_key = decoder.heads / decoder.num_kv_heads;
         std::vector<int64_t> windows;
@@ -152,6 +201,14 @@ struct Scratch {
                             ceil_div(heads_per_key, visibility.pieces) *
                             Average::size(decoder.head_dim) / LANES;
         if (averages.size() < kept) averages.resize(kept);
+    }
+
+    void trace_back(const Decoder& decoder, const ForwardInput& run) {
+        lineages.clear();
+        if (!cache_shape(decoder, run.layers).row_size) return;
+        lineages.resize(run.num_sequences);
+        for (int i = 0, row = 0; i < run.num_sequences; row += (int)run.sequences[i++].count)
+            lineages[i].read(run.sequences[i], row, run.sees[i]);
     }
 
     void reserve_experts(const Experts& experts, int hidden, int rows) {
@@ -181,7 +238,8 @@ public:
           threads(threads),
           is_apart(scratch.is_apart),
           clock(run.seconds, team),
-          mixed_width((decoder.heads + 2 * decoder.num_kv_heads) * decoder.head_dim) {
+          mixed_width(mixed_width_of(decoder, run.layers)),
+          cache(cache_shape(decoder, run.layers)) {
         plan();
     }
 
@@ -196,7 +254,10 @@ public:
         if (clock.is_on()) clock.stop(own_place(), phase.part);
     }
 
-    void end() { clock.end(); }
+    void end() {
+        clock.end();
+        for (const Lineage& lineage : scratch.lineages) mark_states(cache, lineage);
+    }
 
 private:
     // so that threads end together though some are slower
@@ -217,11 +278,7 @@ private:
     const int mixed_width;
     const bool in_bytes = decoder.has_byte_cache, in_halves = decoder.is_bfloat16 && !in_bytes,
                in_pairs = HAS_PAIRS && in_halves && fits_pairs(decoder.head_dim);
-    const CacheShape cache{
-        run.layers, decoder.num_kv_heads,
-        in_bytes ? padded_dim(decoder.head_dim)
-                 : (int64_t)(decoder.head_dim * (in_halves ? sizeof(bfloat16) : sizeof(float))),
-        in_bytes};
+    const CacheShape cache;
     std::vector<Phase> list;
 
     void act(const Phase& phase, int task) {
@@ -269,12 +326,16 @@ private:
         add_narrowing(&Forward::narrow_for_attention, index, QUERY, VALUE);
         add_phase(&Forward::project, PRODUCTS, index,
                   tiles_of_queries(layer) + tiles(layer.key) + tiles(layer.value));
-        add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
-        if (!whole()) return;
-        add_phase(&Forward::attend, ATTENTION, index, scratch.visibility.things(layer.window));
+        if (const int units = layer.recurrence.key_heads) {
+            add_phase(&Forward::scan, ATTENTION, index, run.num_sequences * units);
+        } else {
+            add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
+            if (!whole()) return;
+            add_phase(&Forward::attend, ATTENTION, index, scratch.visibility.things(layer.window));
+        }
         if (!is_apart)
             add_phase(&Forward::encode_attended, NORMS, index,
-                      blocks(whole()) * ceil_div(decoder.heads * decoder.head_dim, GROUP));
+                      blocks(whole()) * ceil_div(attended_width(decoder, layer), GROUP));
         add_narrowing(&Forward::narrow_attended, index, OUTPUT, OUTPUT);
         add_phase(&Forward::add_attended, PRODUCTS, index, tiles(layer.output));
         if (layer.after_attention_norm.weight)
@@ -339,7 +400,15 @@ private:
             else if (run.stream) go_on(row);
             else embed(decoder, run.tokens[row], stream(row));
             for (int table = 0; table < decoder.rotaries; table++) begin_rotation(table, row);
+            if (cache.row_size) keep_token(row);
         }
+    }
+
+    // So that tokens can be run again whose states are gone.
+    void keep_token(int row) {
+        const int64_t place = scratch.places[row];
+        cache.tail(scratch.blocks[row][place / CACHE_BLOCK]).tokens[place % CACHE_BLOCK] =
+            run.tokens[row];
     }
 
     // With the state with which the row stopped.
@@ -492,7 +561,8 @@ private:
         OwnRows& own = *scratch.own[own_place()];
         if (own.attended_of == layer) return own.attended;
         own.attended_of = layer;
-        encode_attended(own.attended, {0, whole()}, {0, decoder.heads * decoder.head_dim});
+        const int width = attended_width(decoder, decoder.layers[layer]);
+        encode_attended(own.attended, {0, whole()}, {0, width}, width);
         return own.attended;
     }
 
@@ -560,7 +630,7 @@ private:
                [&](int, int mark) { return scratch.marks.input(mark); });
     }
     void narrow_attended(Range ranks, int layer) {
-        const size_t width = (size_t)decoder.heads * decoder.head_dim;
+        const size_t width = attended_width(decoder, decoder.layers[layer]);
         narrow(ranks, layer, OUTPUT, OUTPUT,
                [&](int row, int) { return &scratch.attended[row * width]; });
     }
@@ -646,10 +716,11 @@ private:
         const int dim = decoder.head_dim;
         for (int row = rows.first; row < rows.last; row++) {
             float* head = &scratch.mixed[(size_t)row * mixed_width];
-            if (decoder.norms_whole_vectors) norm_all_heads(layer, head);
+            if (decoder.norms_whole_vectors) norm_all_heads(layer, head, keys_of(layer, row));
             const float scale = attention_scale(row);
             for (int i = 0; i < decoder.heads + decoder.num_kv_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
+                if (i == decoder.heads) head = keys_of(layer, row);
                 if (is_query && row >= whole()) continue;
                 const Norm& norm = is_query ? layer.query_norm : layer.key_norm;
                 if (norm.weight && !decoder.norms_whole_vectors)
@@ -663,10 +734,15 @@ private:
             const float* queries = &scratch.mixed[(size_t)row * mixed_width];
             for (int i = 0; (in_pairs || in_bytes) && row < whole() && i < decoder.heads; i++)
                 encode_query(queries + i * dim, encoded_query(row, i));
-            const float* keys = queries + decoder.heads * dim;
+            const float* keys = keys_of(layer, row);
             store_heads(keys, index, false, row);
             store_heads(keys + decoder.num_kv_heads * dim, index, true, row);
         }
+    }
+
+    // Queries lie before them, and the queries' gate where they have one.
+    float* keys_of(const Layer& layer, int row) {
+        return &scratch.mixed[(size_t)row * mixed_width + layer.query.outputs];
     }
 
     // Of a row's scores.
@@ -686,9 +762,9 @@ private:
         const int dim = decoder.head_dim;
         const int64_t place = scratch.places[row], within = place % CACHE_BLOCK;
         uint8_t *block = scratch.blocks[row][place / CACHE_BLOCK],
-                *to = block + cache.at(index, value, 0) + within * cache.place_bytes();
+                *to = block + cache.at(cached(index), value, 0) + within * cache.place_bytes();
         for (int head = 0; in_bytes && head < decoder.num_kv_heads; head++)
-            ((float*)(block + cache.scales_at(index, value, head)))[within] = encode_row(
+            ((float*)(block + cache.scales_at(cached(index), value, head)))[within] = encode_row(
                 numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * cache.row_bytes);
         if (in_halves) put_all(numbers, decoder.num_kv_heads * dim, (bfloat16*)to);
         else if (!in_bytes) put_all(numbers, decoder.num_kv_heads * dim, (float*)to);
@@ -700,14 +776,14 @@ private:
     }
 
     // Queries and keys of a row, each across all heads.
-    void norm_all_heads(const Layer& layer, float* queries) {
+    void norm_all_heads(const Layer& layer, float* queries, float* keys) {
         const int width = decoder.heads * decoder.head_dim;
         normed(decoder, queries, width, layer.query_norm, false, queries);
-        normed(decoder, queries + width, decoder.num_kv_heads * decoder.head_dim, layer.key_norm,
-               false, queries + width);
+        normed(decoder, keys, decoder.num_kv_heads * decoder.head_dim, layer.key_norm, false, keys);
     }
 
     int heads_per_key() const { return decoder.heads / decoder.num_kv_heads; }
+    int cached(int index) const { return decoder.layers[index].cached; }
 
     // Some rows, and heads that share keys.
     struct AttentionUnit {
@@ -752,8 +828,21 @@ private:
                 const Averages joined = room(bench.joined, unit);
                 for (int64_t block = blocks.first; block < blocks.last; block++)
                     join(unit, block, kept(plan, group, block, part), joined);
-                put_attended(unit, decoder.layers[index].sinks, joined);
+                put_attended(unit, decoder.layers[index], joined);
             }
+        }
+    }
+
+    // Key heads of sequences, in the place of attention.
+    void scan(Range things, int index) {
+        const Recurrence& layer = decoder.layers[index].recurrence;
+        static thread_local ScanBench bench;
+        for (int thing = things.first; thing < things.last; thing++) {
+            const Lineage& lineage = scratch.lineages[thing / layer.key_heads];
+            const size_t row = lineage.first_row, width = layer.width();
+            Scan(layer, decoder.epsilon, thing % layer.key_heads, cache, lineage, &scratch.mixed[row * mixed_width],
+                 mixed_width, &scratch.attended[row * width], width, bench)
+                .run();
         }
     }
 
@@ -763,7 +852,7 @@ private:
             attend_block(unit, index, block, averages, bench);
             join(unit, block, averages, joined);
         }
-        put_attended(unit, decoder.layers[index].sinks, joined);
+        put_attended(unit, decoder.layers[index], joined);
     }
 
     Averages room(std::vector<Floats>& values, const AttentionUnit& unit) const {
@@ -808,7 +897,7 @@ private:
                                  size_t (CacheShape::*at)(int, bool, int) const,
                                  size_t stride) const {
         const auto half = [&](bool value) {
-            return Stored<Number>{unit.group.blocks, (cache.*at)(index, value, unit.shared),
+            return Stored<Number>{unit.group.blocks, (cache.*at)(cached(index), value, unit.shared),
                                   stride};
         };
         return {half(false), half(true), decoder.head_dim};
@@ -841,31 +930,40 @@ private:
         }
     }
 
-    void put_attended(const AttentionUnit& unit, const float* sinks, const Averages& joined) {
+    void put_attended(const AttentionUnit& unit, const Layer& layer, const Averages& joined) {
         const int dim = decoder.head_dim;
+        const bool gated = is_gated(decoder, layer);
         const Together all = joined.over(unit, 0);
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++)
             for (int head = 0; head < unit.heads; head++) {
                 const int from = (unit.first_head + head) * dim;
                 float* results = &scratch.attended[(size_t)row * decoder.heads * dim + from];
                 const Average average = all.average(row, head, dim);
-                if (sinks) average.add_sink(sinks[unit.first_head + head]);
+                if (layer.sinks) average.add_sink(layer.sinks[unit.first_head + head]);
                 (in_pairs ? finish_pairs : finish)(average, results);
+                if (gated) gate_attended(row, from, results);
             }
     }
 
+    // A head's, by the gate that lies behind all queries.
+    void gate_attended(int row, int from, float* results) {
+        const float* gate = &scratch.mixed[(size_t)row * mixed_width +
+                                           decoder.heads * decoder.head_dim + from];
+        for (int i = 0; i < decoder.head_dim; i++) results[i] /= 1 + std::exp(-gate[i]);
+    }
+
     // Groups of blocks of rows.
-    void encode_attended(Range groups, int) {
-        const int width = decoder.heads * decoder.head_dim, of_row = ceil_div(width, GROUP);
+    void encode_attended(Range groups, int index) {
+        const int width = attended_width(decoder, decoder.layers[index]),
+                  of_row = ceil_div(width, GROUP);
         for (int group = groups.first; group < groups.last; group++) {
             const int block = group / of_row, from = group % of_row * GROUP;
             encode_attended(scratch.attention, rows_of({block, block + 1}, whole()),
-                            {from, std::min(from + GROUP, width)});
+                            {from, std::min(from + GROUP, width)}, width);
         }
     }
 
-    void encode_attended(Rows& to, Range rows, Range inputs) {
-        const size_t width = (size_t)decoder.heads * decoder.head_dim;
+    void encode_attended(Rows& to, Range rows, Range inputs, size_t width) {
         encode_blocks(to, rows, inputs, [&](int row, int from, int) {
             return &scratch.attended[row * width + from];
         });
@@ -1139,6 +1237,11 @@ void draftwood_work_beside(int32_t beside) { draftwood::works_beside = beside; }
 
 // Bytes of a block of the cache; and see keep_path.
 int64_t draftwood_cache_block(const draftwood::CacheShape* shape) { return shape->bytes(); }
+// Bytes of a block's memory, and of the block before its tail.
+int64_t draftwood_memory_bytes(const draftwood::CacheShape* shape) {
+    return (int64_t)shape->memory_floats() * sizeof(float);
+}
+int64_t draftwood_cache_tail(const draftwood::CacheShape* shape) { return shape->tail_at(); }
 int32_t draftwood_keep_path(const draftwood::CacheShape* shape, draftwood::Blocks blocks,
                             int64_t start, const int64_t* path, int64_t count) {
     return draftwood::guarded(

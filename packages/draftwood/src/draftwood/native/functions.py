@@ -15,6 +15,8 @@ status draftwood_step_run(CDecoder*, CForwardInput*, void*, void*, void*, int64,
 void draftwood_interrupt()
 void draftwood_work_beside(int32)
 int64 draftwood_cache_block(CCacheShape*)
+int64 draftwood_memory_bytes(CCacheShape*)
+int64 draftwood_cache_tail(CCacheShape*)
 status draftwood_keep_path(CCacheShape*, void*, int64, int64*, int64)
 made* draftwood_head_new(CHead*)
 void draftwood_head_free(void*)

@@ -12,15 +12,42 @@ struct Norm {
     const float *weight, *bias;  // bias may be null
 };
 
+// The gated delta rule in the place of attention (Yang et al. 2024, arXiv:2412.06464). What rows
+// are convolved to is a query, a key, and values; as many heads of values share a key. The matrices
+// of queries, keys and values give these (by key), the gate of the outputs, and the rates and steps.
+struct Recurrence {
+    int32_t key_heads, value_heads, key_dim, value_dim, kernel;  // no heads for no recurrence
+    int32_t is_tiled;           // whether heads of values that share a key lie far apart
+    const float* taps;          // [key_heads][kernel][channels], the newest row's last
+    const float *decays, *steps;  // [value_heads]: below 0, and what is added to steps
+    const float* norm;          // [value_dim]
+    int64_t state_at, row_at;   // where its part of the memory's states and rows begins
+
+    int heads_per_key() const { return value_heads / key_heads; }
+    // The number of one of the heads of values that share a key.
+    int value_head(int key_head, int i) const {
+        return is_tiled ? i * key_heads + key_head : key_head * heads_per_key() + i;
+    }
+    int channels() const { return 2 * key_dim + heads_per_key() * value_dim; }
+    // Of one key head: what it was fed, the key, and of each head what was put under it, and the
+    // logarithm of what is left of the state of the block's beginning.
+    int row_size() const { return channels() + key_dim + heads_per_key() * (value_dim + 1); }
+    int state_size() const { return heads_per_key() * key_dim * value_dim; }
+    int width() const { return value_heads * value_dim; }
+};
+
 struct Layer {
     // each may have no weight, and then nothing is normed there; the last two are for what is added
     Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
-    Matrix query, key, value, output, gate, up, down;  // the last three only without experts
+    // the last three only without experts; queries may have a gate of as many outputs behind them
+    Matrix query, key, value, output, gate, up, down;
     Experts experts;
     // of each head: the score of something that is always seen and holds nothing; null for none
     const float* sinks;
     int32_t window;  // tokens that a row sees, itself included; 0 for all
     int32_t rotary;  // which table of frequencies; -1 for none
+    int32_t cached;  // which of the layers with keys and values it is
+    Recurrence recurrence;
 };
 
 // What a drafter's head has before its layers: it joins hidden states of its target. Its first

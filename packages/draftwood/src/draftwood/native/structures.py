@@ -65,14 +65,28 @@ LAYER_MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
 """In the order of ``LayerMatrix`` of network.h."""
 
 
+class CRecurrence(Structure):
+    _fields_ = (
+        *(
+            (name, c_int32)
+            for name in (
+                *("key_heads", "value_heads", "key_dim", "value_dim"),
+                *("kernel", "is_tiled"),
+            )
+        ),
+        *((name, c_void_p) for name in ("taps", "decays", "steps", "norm")),
+        *((name, c_int64) for name in ("state_at", "row_at")),
+    )
+
+
 class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in NORMS),
         *((name, CMatrix) for name in LAYER_MATRICES),
         ("experts", CExperts),
         ("sinks", c_void_p),
-        ("window", c_int32),
-        ("rotary", c_int32),
+        *((name, c_int32) for name in ("window", "rotary", "cached")),
+        ("recurrence", CRecurrence),
     )
 
 
@@ -199,7 +213,10 @@ class CTaskTrace(Structure):
 class CCacheShape(Structure):
     """See cache.h."""
 
-    _fields_ = tuple((name, c_int64) for name in ("layers", "heads", "row_bytes", "has_scales"))
+    _fields_ = (
+        *((name, c_int64) for name in ("layers", "heads", "row_bytes", "has_scales")),
+        *((name, c_int64) for name in ("state_size", "row_size", "lookback")),
+    )
 
 
 class CStoredBlocks(Structure):

@@ -32,6 +32,7 @@ struct Sequence {
     // [start + count - before], of the nodes, none below `before`; null where a row is the end of
     // its text
     const int64_t* positions;
+    int64_t is_text;  // whether the new tokens are the text's own, each behind all before it
 
     int64_t nodes() const { return start + count - before; }
 };

@@ -228,6 +228,14 @@ class BlockPool:
         tables = [self._tables[slot].blocks() for slot in slots]
         return sorted(range(len(slots)), key=tables.__getitem__)
 
+    def sure_until(self, slot: int, length: int) -> int:
+        """Give the last place of a text, at most its end, at which a pass may begin."""
+        return length
+
+    def goes_on_behind(self, blocks: Sequence[int]) -> bool:
+        """True if a pass may begin behind a text of these whole blocks."""
+        return True
+
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move the tokens at ``start + path`` to ``start``, in order.
 

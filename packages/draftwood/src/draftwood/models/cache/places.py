@@ -22,8 +22,13 @@ def far_too_much(held: int, needed: int) -> bool:
 
 @dataclass(frozen=True)
 class CacheSlice:
-    """Places of one sequence's new tokens: ``count`` of them in ``slot`` from ``start`` on."""
+    """Places of one sequence's new tokens: ``count`` of them in ``slot`` from ``start`` on.
+
+    Attributes:
+        is_text: whether they are appended for good.
+    """
 
     slot: int
     start: int
     count: int
+    is_text: bool = False

@@ -9,8 +9,9 @@ import numpy as np
 
 from draftwood.arrays import FloatType, Int, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.states import StateBlocks
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
-from draftwood.models.model import ALL_LAYERS, Device, Layers, RowAdapter
+from draftwood.models.model import ALL_LAYERS, Device, Layers, RowAdapter, chunks
 from draftwood.models.native.step import kept_states, run_steps, sequences
 from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
@@ -112,6 +113,10 @@ class NativeModel(DecoderModel[BlockPool]):
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
         self.abilities |= {"beside", "adapted_rows"}
         self.abilities -= {"cache"} if cache == "int8" else set()
+        if isinstance(self.pool, StateBlocks):
+            # a state goes by all tokens before it, and by no others
+            self.abilities -= {"partial", "halves", "resume", "window", "cache", "rows"}
+            self.abilities -= {"embeddings", "adapted_rows"}
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
         self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
 
@@ -188,7 +193,24 @@ class NativeModel(DecoderModel[BlockPool]):
             return part.layers, False, None
         return part.layers, part.embeddings is not None, part.adapter
 
+    def run(self, parts: Sequence[Packed]) -> list[Any]:
+        for part in parts:
+            self.catch_up(part.place.slot, part.before)
+        return super().run(parts)
+
+    def catch_up(self, slot: int, length: int) -> None:
+        """Run tokens of a text again behind which a running state is not known any more."""
+        start = self.pool.sure_until(slot, length)
+        if start == length:
+            return
+        assert isinstance(self.pool, StateBlocks)
+        for chunk in chunks(self.pool.tokens(slot, start, length)):
+            super().run([PackedInput.of_prompt(slot, start, chunk, "none")])
+            start += len(chunk)
+
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
+        if isinstance(self.pool, StateBlocks):
+            self.pool.cover_states([part.place for part in parts])
         order = self.pool.beginning_alike([part.place.slot for part in parts])
         made = self._compute([parts[number] for number in order], hidden)
         placed = dict(zip(order, made, strict=True))
@@ -312,13 +334,17 @@ def _pool_of(model: DescribedModel, floats: HalfType, cache: CacheType | None) -
     dim = (
         sizes.head_dim if cache is None else library.library().draftwood_padded_dim(sizes.head_dim)
     )
+    recurrences = model.decoder.recurrences
     shape = structures.CCacheShape(
-        layers=len(model.decoder.layers),
+        layers=len(model.decoder.layers) - len(recurrences),
         heads=sizes.num_kv_heads,
         row_bytes=dim * {"float32": 4, "bfloat16": 2, "int8": 1}[cache or floats],
         has_scales=cache is not None,
+        state_size=sum(each.state_size for each in recurrences),
+        row_size=sum(each.row_size for each in recurrences),
+        lookback=max((each.kernel - 1 for each in recurrences), default=0),
     )
-    return BlockPool(shape, cache or floats)
+    return (StateBlocks if recurrences else BlockPool)(shape, cache or floats)
 
 
 def _joined(pieces: Sequence[np.ndarray]) -> np.ndarray:

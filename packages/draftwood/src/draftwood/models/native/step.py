@@ -136,7 +136,7 @@ def sequences(pool: BlockPool, parts: Sequence[PackedInput]) -> tuple[Any, list[
         numbers += place.slot, place.start - unread, place.count, before, part.wanted, address
         if part.has_own_mask:
             tables.append(np.ascontiguousarray(part.tree_positions, np.int64))
-        numbers.append(address_of(tables[-1]) if part.has_own_mask else 0)
+        numbers += address_of(tables[-1]) if part.has_own_mask else 0, part.is_prompt
     return integers(numbers), tables
 
 
@@ -153,5 +153,5 @@ def beginnings(pool: BlockPool, steps: Sequence[PackedStep]) -> Any:
     numbers: list[int] = []
     for part in steps:
         slot, start = part.place.slot, part.place.start
-        numbers += (slot, start, 0, start, 0, pool.address_of(slot), 0)
+        numbers += (slot, start, 0, start, 0, pool.address_of(slot), 0, 0)
     return integers(numbers)

@@ -41,6 +41,7 @@ class PackedLayers:
         self.products: Products = products
         self.weight_bytes = self.multiply_adds = self.encodings = 0
         self.memory: list[object] = []
+        self._cached = self._state_size = self._row_size = 0  # of the layers that were packed
         self._shared: dict[Blocks, Matrix] = {}
         self._packer = packer  # never its own method: it would keep itself in memory
         self._unfilled: list[tuple[Matrix, Blocks]] = []
@@ -66,7 +67,34 @@ class PackedLayers:
             **{name: self.norm_of(getattr(layer, name)) for name in structures.NORMS},
             window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
+            **self._kept(layer),
         )
+
+    def _kept(self, layer: Layer) -> dict[str, Any]:
+        """Where a layer keeps what later rows read."""
+        recurrence = layer.recurrence
+        if recurrence is None:
+            self._cached += 1
+            return {"cached": self._cached - 1}
+        order, heads = recurrence.by_key_heads, recurrence.key_heads
+        taps = as_array(recurrence.taps)[order].reshape(heads, -1, recurrence.kernel)
+        found = structures.CRecurrence(
+            key_heads=heads,
+            value_heads=recurrence.value_heads,
+            key_dim=recurrence.key_dim,
+            value_dim=recurrence.value_dim,
+            kernel=recurrence.kernel,
+            is_tiled=recurrence.is_tiled,
+            taps=self.address(taps.swapaxes(1, 2)),
+            decays=self.address(recurrence.decays),
+            steps=self.address(recurrence.steps),
+            norm=self.address(recurrence.norm),
+            state_at=self._state_size,
+            row_at=self._row_size,
+        )
+        self._state_size += recurrence.state_size
+        self._row_size += recurrence.row_size
+        return {"recurrence": found}
 
     def _experts(self, index: int, experts: Experts | None) -> structures.CExperts:
         if experts is None:

@@ -1,0 +1,260 @@
+"""Tests of layers with running states on the native path."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from draftwood import methods
+from draftwood.engine import Options, generate
+from draftwood.models.cache import states
+from draftwood.models.cache.states import StateBlocks
+from draftwood.models.decoder_model import DescribedModel
+from draftwood.models.model import ForwardInput, ModelSession
+from draftwood.models.native import NativeModel
+from draftwood.models.native.prefixes import Prefixes
+from draftwood.native import library
+from draftwood.native.formats import Products
+from draftwood.sampling import Sampling
+from draftwood.tree import DraftTree
+from families import STATEFUL, VOCAB, assert_close, hf_model, plainly, some_tokens
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+LENGTH = 120  # of texts; a block has 32 places
+
+
+def native(family: str = "qwen3.5", products: Products = "float32") -> NativeModel:
+    return NativeModel(hf_model(family), products)
+
+
+def pool_of(model: NativeModel) -> StateBlocks:
+    assert isinstance(model.pool, StateBlocks)
+    return model.pool
+
+
+def logits(session: ModelSession, tokens: list[int]) -> np.ndarray:
+    return np.asarray(session.extend(tokens).logits)
+
+
+def memories(model: NativeModel) -> int:
+    return len(pool_of(model)._memories)
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_logits_and_hidden_states_are_those_of_transformers(family: str) -> None:
+    tokens, own = some_tokens(LENGTH), hf_model(family)
+    found = native(family).start().extend(tokens, hidden=(0, 2, 4))
+    assert_close(found.logits, plainly(own, tokens))
+    with torch.no_grad():
+        wanted = own(torch.tensor([tokens]), output_hidden_states=True, use_cache=False)
+    for layer in (0, 2, 4):
+        assert_close(found.hidden[layer], wanted.hidden_states[layer][0])
+
+
+@pytest.mark.parametrize("products", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("pieces", [(1,), (7,), (32,), (31, 2), (5, 64, 1, 33)])
+def test_a_text_gives_the_same_bits_however_it_is_cut(
+    products: Products, pieces: tuple[int, ...]
+) -> None:
+    model, tokens = native(products=products), some_tokens(LENGTH)
+    whole, session = logits(model.start(), tokens), model.start()
+    found, turn = list[np.ndarray](), 0
+    while session.length < LENGTH:
+        size = min(pieces[turn % len(pieces)], LENGTH - session.length)
+        found.append(logits(session, tokens[session.length : session.length + size]))
+        turn += 1
+    assert np.array_equal(np.concatenate(found), whole)
+
+
+def some_draft(tokens: list[int], chance: random.Random) -> tuple[DraftTree, list[int]]:
+    """A tree around a chain of tokens, and the nodes of the chain."""
+    drafted, parents, chain = [tokens[0]], [-1], [0]
+    for token in tokens[1:]:
+        for _ in range(chance.randrange(3)):
+            drafted.append(chance.randrange(VOCAB))
+            parents.append(chance.randrange(len(drafted) - 1))
+        drafted.append(token)
+        parents.append(chain[-1])
+        chain.append(len(drafted) - 1)
+    return DraftTree.of(drafted, parents), chain
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("products", ["float32", "int8"])
+def test_trees_give_the_bits_of_texts_whatever_is_kept_and_taken_back(
+    products: Products, seed: int
+) -> None:
+    model, tokens, chance = native(products=products), some_tokens(LENGTH), random.Random(seed)
+    whole, session = logits(model.start(), tokens), model.start()
+    session.extend(tokens[:5])
+    while session.length < LENGTH - 1:
+        before = session.length
+        draft = tokens[before : before + chance.randrange(1, 50)]
+        tree, chain = some_draft(draft, chance)
+        half = chance.randrange(len(tree)) if chance.random() < 0.5 else 0
+        rows = []
+        if half:  # a tree that grows
+            rows.append(np.asarray(session.forward(tree.keep(range(half))).logits))
+        rows.append(np.asarray(session.forward(tree, half).logits))
+        found = np.concatenate(rows)
+        assert np.array_equal(found[chain], whole[before : before + len(draft)])
+        session.commit(chain[: chance.randrange(1, len(chain) + 1)])
+        if chance.random() < 0.3:
+            session.rewind(chance.randrange(min(session.length, 45)))
+
+
+def test_texts_run_side_by_side_as_alone() -> None:
+    model, texts = native(products="int8"), [some_tokens(70, seed) for seed in range(3)]
+    alone = [logits(model.start(), text) for text in texts]
+    sessions = [model.start() for _ in texts]
+    for session, text, already in zip(sessions, texts, (3, 31, 40), strict=True):
+        session.extend(text[:already])
+    for _ in range(25):
+        trees = [
+            some_draft(text[session.length : session.length + 4], random.Random(session.length))
+            for session, text in zip(sessions, texts, strict=True)
+        ]
+        outs = model.forward(
+            [
+                ForwardInput(session, tree)
+                for session, (tree, _) in zip(sessions, trees, strict=True)
+            ]
+        )
+        for session, (_, chain), out, rows in zip(sessions, trees, outs, alone, strict=True):
+            wanted = rows[session.length : session.length + len(chain)]
+            assert np.array_equal(np.asarray(out.logits)[chain], wanted)
+            session.commit(chain[:1])
+
+
+def test_forks_and_prefixes_go_on_as_the_text_would() -> None:
+    model, tokens = native(), some_tokens(LENGTH)
+    whole = logits(model.start(), tokens)
+    session = model.start()
+    session.extend(tokens[:50])
+    session.extend(tokens[50:100])
+    for length in (100, 97, 64, 33, 20, 0):
+        fork = session.fork(length=length)
+        assert np.array_equal(logits(fork, tokens[length:]), whole[length:])
+    assert np.array_equal(logits(session, tokens[100:]), whole[100:])
+    prefixes = Prefixes(model)
+    prefixes.remember(session, tokens)
+    for known in (LENGTH, 110, 90, 40):
+        text = [*tokens[:known], (tokens[known % LENGTH] + 1) % VOCAB, *some_tokens(9)]
+        began, length = prefixes.start(text)
+        assert length == began.length <= known
+        assert np.array_equal(logits(began, text[length:]), logits(model.start(), text)[length:])
+
+
+def test_a_prompt_goes_on_from_the_end_of_one_that_is_remembered() -> None:
+    """What is known of it says how much need not be run, and no token more."""
+    model, tokens, ran = native(), some_tokens(LENGTH), list[int]()
+    prefixes, session = Prefixes(model), model.start()
+    session.extend(tokens[:75])
+    prefixes.remember(session, tokens[:75])
+    session.extend(tokens[75:])
+    session.close()
+    usual = NativeModel._compute
+
+    def counted(self: NativeModel, parts: list, hidden: tuple[int, ...]) -> list:  # type: ignore
+        ran.append(sum(part.place.count for part in parts))
+        return usual(self, parts, hidden)
+
+    NativeModel._compute = counted  # type: ignore[method-assign, assignment]
+    try:
+        began, length = prefixes.start(tokens)
+        began.extend(tokens[length:])
+        assert (length, ran) == (75, [LENGTH - 75])
+        began, length = prefixes.start([*tokens[:40], *tokens])
+        assert length == 0
+    finally:
+        NativeModel._compute = usual  # type: ignore[method-assign]
+
+
+def test_memories_are_few_and_go_with_their_texts() -> None:
+    model, tokens = native(), some_tokens(LENGTH)
+    session = model.start()
+    for token in tokens:
+        session.extend([token])
+        assert memories(model) <= 2
+    session.rewind(60)
+    session.extend(tokens[60:])
+    assert memories(model) <= 3
+    others = [model.start() for _ in range(3)]
+    for other in others:
+        other.extend(tokens)
+    assert memories(model) <= 6
+    taken = pool_of(model).bytes
+    for each in (session, *others):
+        each.close()
+    model.start().extend(tokens[:3])
+    assert memories(model) == 1
+    assert pool_of(model).bytes <= taken
+
+
+def _without_marks(self: StateBlocks, places: list) -> None:  # type: ignore[type-arg]
+    """Leave every memory as it is, whatever is written before its block."""
+    for place in places:
+        table = self._tables[place.slot]
+        for index in range(place.start // states.PLACES, table.count):
+            if table.addresses[index] not in self._memories:
+                self._remember(table.addresses[index])
+
+
+def test_a_state_of_tokens_that_were_taken_back_would_be_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StateBlocks, "cover_states", _without_marks)
+    model, tokens = native(), some_tokens(LENGTH)
+    session = model.start()
+    session.extend(some_tokens(60, seed=1))
+    session.extend(some_tokens(20, seed=2))
+    session.rewind(70)
+    for token in tokens[10:]:
+        session.extend([token])
+    session.rewind(1)
+    text = [*some_tokens(60, seed=1)[:10], *tokens[10:]]
+    assert np.abs(logits(session, tokens[-1:]) - logits(model.start(), text)[-1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("fault", ["decay", "rate", "taps", "norm", "gate"])
+def test_each_part_of_a_recurrence_matters(fault: str) -> None:
+    """The negative control of the comparison with Transformers."""
+    tokens, own = some_tokens(40), hf_model("qwen3.5")
+    described = DescribedModel.of(own)
+    layers = list(described.decoder.layers)
+    for number, layer in enumerate(layers):
+        state = layer.recurrence
+        if state is None:
+            continue
+        if fault == "rate":
+            turned = layer.value.reordered(np.arange(8)[::-1].copy())
+            layers[number] = replace(layer, value=turned)
+        elif fault == "gate":
+            turned = layer.key.reordered(np.arange(128)[::-1].copy())
+            layers[number] = replace(layer, key=turned)
+        else:
+            name = {"decay": "decays", "taps": "taps", "norm": "norm"}[fault]
+            changed = np.asarray(getattr(state, name))[::-1].copy()
+            layers[number] = replace(layer, recurrence=replace(state, **{name: changed}))
+    wrong = replace(described, decoder=replace(described.decoder, layers=tuple(layers)))
+    found = torch.from_numpy(np.asarray(NativeModel(wrong).start().extend(tokens).logits))
+    assert (found - plainly(own, tokens)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["auto", "suffix", "lookup"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_methods_write_what_plain_decoding_writes(name: str, temperature: float) -> None:
+    model, prompt = native(products="int8"), some_tokens(45) * 2
+    texts = []
+    for each in ("plain", name):
+        try:
+            method = methods.build(each, model)
+        except ValueError as error:
+            pytest.skip(str(error))
+        options = Options(max_new_tokens=60, sampler=Sampling(temperature), seed=3)
+        steps = generate(model, method.drafter, method.verifier, prompt, options)
+        texts.append([token for step in steps for token in step.tokens])
+    if temperature == 0 or name in ("auto", "suffix"):
+        assert texts[0] == texts[1]
