@@ -43,6 +43,10 @@ class PooledModel(Model, Protocol):
         """Raise ValueError unless this model can run these layers."""
         ...
 
+    def catch_up(self, slot: int, length: int) -> None:
+        """Have all in the pool that a pass behind so many tokens of a slot reads."""
+        ...
+
 
 class PooledSession(InProcess):
     """One sequence: a slot of the model's cache and the number of tokens committed there.
@@ -256,10 +260,12 @@ class PooledSession(InProcess):
         For a caller who runs tokens and nodes there, and then tells ``went_on``.
         """
         self._require_open("reserve")
-        pool = self.model.pool
+        pool, place = self.model.pool, CacheSlice(self.slot, self._length, count)
         assert isinstance(pool, BlockPool)
+        self.model.catch_up(self.slot, self._length)
         with pool.lock:
-            pool.cover([CacheSlice(self.slot, self._length, count)])
+            pool.cover([place])
+            pool.cover_states([place])
             return pool.address_of(self.slot)
 
     def has_room(self, count: int) -> bool:

@@ -228,6 +228,11 @@ class BlockPool:
         tables = [self._tables[slot].blocks() for slot in slots]
         return sorted(range(len(slots)), key=tables.__getitem__)
 
+    def cover_states(self, places: Sequence[CacheSlice]) -> None:
+        """Have what running states take for the new tokens of a pass, where a model has any; call
+        it behind ``cover``.
+        """
+
     def sure_until(self, slot: int, length: int) -> int:
         """Give the last place of a text, at most its end, at which a pass may begin."""
         return length

@@ -53,11 +53,7 @@ class StateBlocks(BlockPool):
         return np.concatenate(found)[start:end].tolist() if found else []
 
     def cover_states(self, places: Sequence[CacheSlice]) -> None:
-        """Have memories for the new tokens of a pass; call it behind ``cover``.
-
-        Raises:
-            MemoryError: where the system has none.
-        """
+        """Have memories for the new tokens of a pass; MemoryError where the system has none."""
         for place in places:
             table, last = self._tables[place.slot], (place.start + place.count - 1) // PLACES
             first = place.start // PLACES

@@ -116,7 +116,7 @@ class NativeModel(DecoderModel[BlockPool]):
         if isinstance(self.pool, StateBlocks):
             # a state goes by all tokens before it, and by no others
             self.abilities -= {"partial", "halves", "resume", "window", "cache", "rows"}
-            self.abilities -= {"embeddings", "adapted_rows"}
+            self.abilities -= {"embeddings", "adapted_rows", "beside"}
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
         self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
 
@@ -209,8 +209,7 @@ class NativeModel(DecoderModel[BlockPool]):
             start += len(chunk)
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
-        if isinstance(self.pool, StateBlocks):
-            self.pool.cover_states([part.place for part in parts])
+        self.pool.cover_states([part.place for part in parts])
         order = self.pool.beginning_alike([part.place.slot for part in parts])
         made = self._compute([parts[number] for number in order], hidden)
         placed = dict(zip(order, made, strict=True))
