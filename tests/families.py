@@ -54,6 +54,10 @@ STATES = {  # wilder weights would make differences in rounding grow from layer 
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_conv_kernel_dim": 4},
     **{"linear_key_head_dim": 16, "linear_value_head_dim": 32},
 }
+SHARED = {
+    **{"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "shared_expert_intermediate_size": 24,
+}
 CAPS = {"attn_logit_softcapping": 0.7, "final_logit_softcapping": 2.0}  # both bend a lot
 TURNED = {"rope_type": "default", "rope_theta": 100.0}
 BOTH = {
@@ -144,6 +148,13 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         {**GROUPED, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2},
     ),
     "qwen3": ("Qwen3Config", {**GROUPED, "head_dim": 8}),
+    "qwen2-experts": (
+        "Qwen2MoeConfig",
+        {
+            **{**GROUPED, **EXPERTS, "num_experts": 6, "mlp_only_layers": [1]},
+            "shared_expert_intermediate_size": 24,
+        },
+    ),
     "gemma2": ("Gemma2Config", {**MIXED, **EAGER, **CAPS, "query_pre_attn_scalar": 20}),
     "gemma3": ("Gemma3TextConfig", {**MIXED, "rope_parameters": BOTH}),
     "gemma3-eager": ("Gemma3TextConfig", {**MIXED, **EAGER, **CAPS, "rope_parameters": BOTH}),
@@ -256,6 +267,20 @@ STATEFUL: dict[str, tuple[str, dict[str, object]]] = {
             "model_class": "Qwen3_5ForConditionalGeneration",
         },
     ),
+    "qwen3.5-experts": ("Qwen3_5MoeTextConfig", {**STATES, **SHARED}),
+    "qwen3.5-experts-images": (
+        "Qwen3_5MoeConfig",
+        {
+            "text_config": {**STATES, **SHARED},
+            "vision_config": {
+                **{"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2},
+                **{"patch_size": 14, "out_hidden_size": 32},
+            },
+            "image_token_id": VOCAB - 1,
+            "model_class": "Qwen3_5MoeForConditionalGeneration",
+        },
+    ),
+    "qwen3-next": ("Qwen3NextConfig", {**STATES, **SHARED, "mlp_only_layers": [1]}),
 }
 """Families some of whose layers keep running states."""
 LEAN = (
@@ -287,7 +312,7 @@ LEAN = (
 GROWN = ("ministral3",)  # queries, by a position that no graph knows
 VARIANTS = ("ernie-biased", "exaone4-whole")  # whose tensors or layers alone are others
 WITH_IMAGES = ("gemma3-images", "ministral3-images")  # of which the text part runs
-ROUTED = ("mixtral", "qwen3-experts", "qwen3-experts-to-one", "olmoe", "gpt-oss")  # to experts
+ROUTED = ("mixtral", "qwen2-experts", "qwen3-experts", "qwen3-experts-to-one", "olmoe", "gpt-oss")  # to experts
 NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *STATEFUL, *WITH_IMAGES)
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
 LEAN_PATHS += [f"{family}/{path}" for family in (*ROUTED, *GROWN) for path in ("lean", "native")]

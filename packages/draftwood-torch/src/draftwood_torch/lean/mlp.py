@@ -21,7 +21,10 @@ def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
         assert layer.down is not None
         return _gated(decoder, Expert(layer.gate, layer.up, layer.down), linear)
     networks = [_gated(decoder, expert, linear) for expert in layer.experts.networks]
-    return Mixture(layer.experts, networks)
+    shared = layer.experts.shared
+    return Mixture(
+        layer.experts, networks, None if shared is None else _gated(decoder, shared, linear)
+    )
 
 
 def _gated(decoder: Decoder, network: Expert, linear: ToLinear) -> GatedMLP:
@@ -53,6 +56,7 @@ class Mixture:
 
     experts: Experts
     networks: list[GatedMLP]
+    shared: GatedMLP | None = None
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
         shares, chosen = self.choose(rows)
@@ -60,6 +64,9 @@ class Mixture:
         for expert in chosen.unique().tolist():
             own, place = torch.where(chosen == expert)
             mixed[own] += self.networks[expert](rows[own]) * shares[own, place, None]
+        if self.shared is not None:
+            gate = functional.linear(rows, self.experts.shared_gate[None]).sigmoid()
+            mixed += self.shared(rows) * gate
         return mixed
 
     def choose(

@@ -31,7 +31,7 @@ from draftwood.models.configuration import ModelConfiguration, end_tokens_of, wh
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import TILED, describe
 from draftwood.models.model import Cpu
-from draftwood.models.shapes import SMALL_OF_STATES
+from draftwood.models.shapes import small_modules
 from draftwood.native.formats import Products
 from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, block_formats, kept_as
 from draftwood.optional import backend
@@ -163,7 +163,7 @@ def _told_apart(content: "Content") -> _Parts:
     from draftwood.loading.gguf_reader import floats, placed
 
     layout, family = content.layout, content.native.family
-    others = (f"mlp.{family.router}.weight", *SMALL_OF_STATES)
+    others = small_modules(family)
     as_stored = {TILED: True} if family.has_states else {}
     parts = _Parts(content.config | as_stored, [], {})
     for each in placed(content):

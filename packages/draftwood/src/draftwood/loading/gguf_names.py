@@ -32,6 +32,10 @@ USUAL = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
     "ffn_gate_exps": "mlp.experts.gate",
     "ffn_up_exps": "mlp.experts.up",
     "ffn_down_exps": "mlp.experts.down",
@@ -42,6 +46,16 @@ NORMS_BEHIND = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 NORMS_AROUND = {**NORMS_BEHIND, "ffn_norm": "pre_feedforward_layernorm"}
+DELTA_RULE = {
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+    "post_attention_norm": "post_attention_layernorm",
+}
 OTHERS: dict[str, dict[str, str]] = {
     "gemma2": NORMS_AROUND,
     "gemma3": NORMS_AROUND,
@@ -56,16 +70,8 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
     "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-    "qwen35": {
-        "attn_qkv": "linear_attn.in_proj_qkv",
-        "attn_gate": "linear_attn.in_proj_z",
-        "ssm_alpha": "linear_attn.in_proj_a",
-        "ssm_beta": "linear_attn.in_proj_b",
-        "ssm_conv1d": "linear_attn.conv1d",
-        "ssm_norm": "linear_attn.norm",
-        "ssm_out": "linear_attn.out_proj",
-        "post_attention_norm": "post_attention_layernorm",
-    },
+    "qwen35": DELTA_RULE,
+    "qwen35moe": DELTA_RULE,
     "gpt-oss": {
         "ffn_gate_inp": "mlp.router",
         "post_attention_norm": "post_attention_layernorm",
@@ -170,6 +176,8 @@ class Layout:
             return np.log(-values)
         if rest == "ssm_conv1d.weight":
             return values[:, None]
+        if rest == "ffn_gate_inp_shexp.weight":
+            return values.reshape(1, -1)
         heads = self.heads_of(name)
         return values if heads is None else values[halves(len(values), heads)]
 

@@ -215,6 +215,11 @@ def _experts_used(metadata: Metadata) -> int:
 
 
 def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return experts_of(metadata)
+
+
+def experts_of(metadata: Metadata) -> dict[str, Any]:
+    """Settings of mixtures of experts as Qwen has them."""
     found = {
         "num_experts_per_tok": _experts_used(metadata),
         "num_experts": metadata.need_count("expert_count"),
@@ -224,7 +229,7 @@ def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
         ),
     }
     shared = metadata.take("expert_shared_feed_forward_length")
-    if metadata.architecture == "qwen2moe":
+    if metadata.architecture in ("qwen2moe", "qwen35moe"):
         found["shared_expert_intermediate_size"] = (
             shared or metadata.shapes["blk.0.ffn_gate_shexp.weight"][0]
         )
@@ -380,6 +385,12 @@ ARCHITECTURES = {
         *("qwen3_5_text", USUAL),
         partial_rotary=True,
         more=_hybrid("qwen35"),
+        is_native_alone=True,
+    ),
+    "qwen35moe": Architecture(
+        *("qwen3_5_moe_text", USUAL),
+        partial_rotary=True,
+        more=_hybrid("qwen35moe"),
         is_native_alone=True,
     ),
     "lfm2": Architecture("lfm2", (RMS, "norm_eps"), more=_hybrid("lfm2")),

@@ -95,6 +95,12 @@ class ModelConfiguration:
         return told or self.get("hidden_size") // self.get("num_attention_heads")
 
     @property
+    def inner_size(self) -> int:
+        """Entries within a gated network; of an expert where all layers have experts."""
+        told = getattr(self, "intermediate_size", None)
+        return told or self.get("moe_intermediate_size")
+
+    @property
     def epsilon(self) -> Any:
         """Number that norms add to the square that they divide by."""
         return self.get("layer_norm_eps" if self.family.is_layer_norm else "rms_norm_eps")
@@ -186,6 +192,8 @@ def _renamed(kind: ConfigurationClass, text: Mapping[str, Any]) -> dict[str, Any
     for name in SAME:
         if own is not None and name != own and name in values:
             values[own] = values.pop(name)
+    if values.get("sliding_window") == 0:  # as Qwen2's mixtures say that there is none
+        values["sliding_window"] = None
     foreign = [name for name in OF_SOME_CLASSES if name not in kind.values]
     return {name: each for name, each in values.items() if name not in foreign}
 
@@ -225,6 +233,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), _is_count),
     **dict.fromkeys(("max_position_embeddings", "moe_intermediate_size"), _is_count),
     "decoder_sparse_step": _is_count,
+    "shared_expert_intermediate_size": _is_count,
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), _is_count),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), _is_count),
     "linear_conv_kernel_dim": _is_count,

@@ -47,6 +47,12 @@ def _late(config: Any) -> list[str]:
     return _kinds(config, lambda layer: window is not None and layer >= first)
 
 
+def _early(config: Any) -> list[str]:
+    """Windows in every second of the lower layers (Qwen2's mixtures)."""
+    most, is_on = config.max_window_layers, config.use_sliding_window
+    return _kinds(config, lambda layer: bool(is_on and (layer + 1) % 2 and layer < most))
+
+
 def _every(usual: int) -> Rule:
     """Windows in all but each so-manieth layer."""
 
@@ -89,6 +95,11 @@ def _values(sizes: tuple[int, ...], **further: Any) -> dict[str, Any]:
     return dict(zip(names, sizes, strict=True)) | usual | act | epsilon | further
 
 
+def _without_network(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of a class whose layers all have experts."""
+    return {name: each for name, each in values.items() if name != "intermediate_size"}
+
+
 _WINDOWS: dict[str, Any] = {"sliding_window": 4096, "use_sliding_window": False}
 _BIASES: dict[str, Any] = {"attention_bias": False}
 _QWEN = {**_WINDOWS, "max_window_layers": 28, "layer_types": None, "num_key_value_heads": 32}
@@ -99,6 +110,12 @@ _GEMMA2 = {
     **{"num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"},
     **{"query_pre_attn_scalar": 256, "sliding_window": 4096, "layer_types": None},
 }
+_STATES = {
+    **{**_BIASES, "layer_types": None, "head_dim": 256, "linear_conv_kernel_dim": 4},
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 128),
+    **{"linear_num_key_heads": 16, "linear_num_value_heads": 32},
+}
+_SHARED = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 _COHERE = {**_BIASES, "logit_scale": 0.0625, "layer_norm_eps": 1e-5, "tie_word_embeddings": True}
 _GPT_OSS_ROTARY = {
     **{"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0},
@@ -191,14 +208,31 @@ CLASSES: dict[str, ConfigurationClass] = {
     ),
     "qwen3_5_text": ConfigurationClass(
         "Qwen3_5ForCausalLM",
-        _values((248320, 4096, 12288, 32, 16, 32768), **_BIASES, layer_types=None)
-        | {"num_key_value_heads": 4, "head_dim": 256, "linear_conv_kernel_dim": 4}
-        | dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 128)
-        | {"linear_num_key_heads": 16, "linear_num_value_heads": 32},
+        _values((248320, 4096, 12288, 32, 16, 32768), **_STATES) | {"num_key_value_heads": 4},
         partial=0.25,
         layer_types=_with_states,
     ),
     "qwen3_5": ConfigurationClass("Qwen3_5ForConditionalGeneration", part="qwen3_5_text"),
+    "qwen3_5_moe_text": ConfigurationClass(
+        "Qwen3_5MoeForCausalLM",
+        _without_network(
+            _values((248320, 2048, 0, 40, 16, 32768), **_STATES, **_SHARED, num_experts=256)
+        )
+        | {"num_key_value_heads": 2, "num_experts_per_tok": 8},
+        partial=0.25,
+        layer_types=_with_states,
+    ),
+    "qwen3_5_moe": ConfigurationClass(
+        "Qwen3_5MoeForConditionalGeneration", part="qwen3_5_moe_text"
+    ),
+    "qwen3_next": ConfigurationClass(
+        "Qwen3NextForCausalLM",
+        _values((151936, 2048, 5632, 48, 16, 32768), **_STATES, **_SHARED, num_experts=512)
+        | {"num_key_value_heads": 2, "num_experts_per_tok": 10, "norm_topk_prob": True}
+        | {"decoder_sparse_step": 1, "mlp_only_layers": []},
+        partial=0.25,
+        layer_types=_with_states,
+    ),
     "stablelm": ConfigurationClass(
         "StableLmForCausalLM",
         _values(
@@ -298,6 +332,16 @@ CLASSES: dict[str, ConfigurationClass] = {
             norm_topk_prob=False,
             mlp_only_layers=[],
         ),
+        makes_windows=True,
+    ),
+    "qwen2_moe": ConfigurationClass(
+        "Qwen2MoeForCausalLM",
+        _values((151936, 2048, 5632, 24, 16, 32768), **_QWEN)
+        | {"num_key_value_heads": 16, "decoder_sparse_step": 1, "mlp_only_layers": []}
+        | {"moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632}
+        | {"num_experts_per_tok": 4, "num_experts": 60, "norm_topk_prob": False}
+        | {"qkv_bias": True},
+        layer_types=_early,
         makes_windows=True,
     ),
     "olmoe": ConfigurationClass(

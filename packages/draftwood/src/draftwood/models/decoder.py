@@ -101,13 +101,18 @@ class Experts:
     Attributes:
         router, router_bias: [experts hidden] and [experts] in float32; products with it are the
             logits of the experts.
+        networks: those that are chosen from.
         routing: how they are chosen.
+        shared: one more that all rows go to; None without.
+        shared_gate: [hidden] in float32; the sigmoid of its product says how much that one counts.
     """
 
     router: Numbers
     router_bias: Numbers | None
     networks: tuple[Expert, ...]
     routing: Routing
+    shared: Expert | None = None
+    shared_gate: Numbers | None = None
 
 
 @dataclass(frozen=True, eq=False)

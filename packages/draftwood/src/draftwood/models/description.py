@@ -120,7 +120,7 @@ class _Description:
         query_norm = self.shapes.get(next(names, ""))
         return Sizes(
             hidden=config.get("hidden_size"),
-            intermediate_size=config.get("intermediate_size"),
+            intermediate_size=config.inner_size,
             heads=config.get("num_attention_heads"),
             num_kv_heads=config.get("num_key_value_heads"),
             head_dim=head_dim,
@@ -227,11 +227,27 @@ class _Description:
         """Projections to what a recurrence is fed, by heads of keys, to the gate, to rates and
         steps, and the one behind it.
         """
+        if f"{at}in_proj_qkvz.weight" in self.shapes:
+            return self._joined_around(at, recurrence)
         rate, step = (self._floats(f"{at}in_proj_{part}.weight") for part in "ba")
         return [
             self._projection(f"{at}in_proj_qkv").reordered(recurrence.by_key_heads),
             self._projection(f"{at}in_proj_z"),
             Projection(below(rate, step), None),
+            self._projection(f"{at}out_proj"),
+        ]
+
+    def _joined_around(self, at: str, recurrence: Recurrence) -> list[Projection]:
+        """The same where one tensor has all of a head of keys below each other (Qwen3-Next)."""
+        keys, whole = recurrence.key_heads, self._projection(f"{at}in_proj_qkvz")
+        rows = np.arange(whole.weight.shape[0]).reshape(keys, -1)
+        fed = len(recurrence.taps) // keys
+        rates = self._floats(f"{at}in_proj_ba.weight")
+        order = np.arange(len(rates)).reshape(keys, 2, -1).swapaxes(0, 1).flatten()
+        return [
+            whole.reordered(rows[:, :fed].flatten()),
+            whole.reordered(rows[:, fed:].flatten()),
+            Projection(rates[order], None),
             self._projection(f"{at}out_proj"),
         ]
 
@@ -272,7 +288,16 @@ class _Description:
                 for expert in range(count)
             ),
             routing=routing,
+            **self._shared_expert(at),
         )
+
+    def _shared_expert(self, at: str) -> dict[str, Any]:
+        """The expert that all rows go to, and what says how much it counts; nothing without."""
+        if f"{at}shared_expert_gate.weight" not in self.shapes:
+            return {}
+        parts = (self._projection(f"{at}shared_expert.{part}_proj") for part in PARTS)
+        gate = self._floats(f"{at}shared_expert_gate.weight")
+        return {"shared": Expert(*parts), "shared_gate": gate.reshape(-1)}
 
 
 def halves(weights: Weights, sizes: Sizes) -> Int[np.ndarray, " outputs"]:

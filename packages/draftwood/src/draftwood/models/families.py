@@ -201,6 +201,11 @@ _AROUND = LayerNorms(
 )
 _BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
 _QWEN35 = Family("Qwen3.5", norm_shift=1.0, has_states=True, why_not=_why_not_qwen35)
+_QWEN35_EXPERTS = replace(
+    _QWEN35,
+    title="Qwen3.5 (experts)",
+    routing=lambda config: Routing(config.num_experts_per_tok, True),
+)
 _MINISTRAL3 = Family("Ministral 3", scales=_ministral3)
 _GEMMA3 = Family(
     "Gemma 3",
@@ -286,6 +291,14 @@ FAMILIES: dict[str, Family] = {
         "Mixtral", routing=lambda config: Routing(config.num_experts_per_tok, True)
     ),
     "Qwen3MoeForCausalLM": Family("Qwen3 (experts)", routing=_routing),
+    "Qwen2MoeForCausalLM": Family("Qwen2 (experts)", routing=_routing),
+    "Qwen3_5MoeForCausalLM": _QWEN35_EXPERTS,
+    "Qwen3_5MoeForConditionalGeneration": replace(
+        *(_QWEN35_EXPERTS,),
+        title="Qwen3.5 (experts) with images (text alone)",
+        prefix="model.language_model.",
+    ),
+    "Qwen3NextForCausalLM": replace(_QWEN35, title="Qwen3-Next", routing=_routing),
     "OlmoeForCausalLM": Family(
         "OLMoE",
         routing=_routing,

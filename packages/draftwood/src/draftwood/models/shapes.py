@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.families import Family
 
 Shape = tuple[int, ...]
 
@@ -13,13 +14,23 @@ WITHOUT_OUTPUT_BIAS = ("Glm4ForCausalLM",)
 NORMED_HEADS = (
     *("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
     *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Exaone4ForCausalLM"),
-    *("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+    *("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3NextForCausalLM"),
+    *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
 )
 """Classes that norm queries and keys head by head."""
+WITH_SHARED_EXPERT = (
+    *("Qwen2MoeForCausalLM", "Qwen3NextForCausalLM"),
+    *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+)
+"""Classes with one expert more that all rows go to."""
 NORMED_WHOLE = ("Olmo2ForCausalLM", "OlmoeForCausalLM")
 """Classes that norm queries and keys across all heads."""
 NORMS_WITH_BIAS = ("StableLmForCausalLM",)
-SMALL_OF_STATES = tuple(f"linear_attn.{name}.weight" for name in ("in_proj_a", "in_proj_b", "conv1d"))
+JOINED_STATES = ("Qwen3NextForCausalLM",)
+"""Classes whose recurrences have one tensor for all that rows are fed and gated by."""
+SMALL_OF_STATES = tuple(
+    f"linear_attn.{name}.weight" for name in ("in_proj_a", "in_proj_b", "in_proj_ba", "conv1d")
+)
 """Tensors of a recurrence that are no matrices, or too small to be packed by themselves."""
 WITH_SINKS = ("GptOssForCausalLM",)
 """Classes whose attention has sinks, and whose experts and router have biases."""
@@ -48,12 +59,18 @@ def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     """Shapes of the tensors that are products with rows, by their names: all matrices but the
     embedding and what chooses experts.
     """
-    others = ("embed_tokens.weight", f"mlp.{config.family.router}.weight", *SMALL_OF_STATES)
+    others = ("embed_tokens.weight", *small_modules(config.family))
     return {
         name: shape
         for name, shape in tensor_shapes(config).items()
         if len(shape) > 1 and name.endswith(".weight") and not name.endswith(others)
     }
+
+
+def small_modules(family: Family) -> tuple[str, ...]:
+    """Ends of the names of matrices that choose experts, or are too small to be packed alone."""
+    routers = (family.router, "shared_expert_gate")
+    return (*(f"mlp.{name}.weight" for name in routers), *SMALL_OF_STATES)
 
 
 def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
@@ -82,7 +99,8 @@ def _attention(config: ModelConfiguration) -> dict[str, Shape]:
     gate = query if config.family.has_states else 0
     outputs = (query + gate, shared, shared) if len(names) == 3 else (query + 2 * shared,)
     has_bias = bool(getattr(config, "attention_bias", getattr(config, "use_bias", False)))
-    inputs_have = name in BIASED_INPUTS or bool(getattr(config, "use_qkv_bias", has_bias))
+    told = getattr(config, "qkv_bias", getattr(config, "use_qkv_bias", has_bias))
+    inputs_have = name in BIASED_INPUTS or bool(told)
     outputs_have = bool(getattr(config, "attention_out_bias", has_bias))
     outputs_have = outputs_have and name not in WITHOUT_OUTPUT_BIAS
     shapes = _linear("self_attn.o_proj", query, hidden, outputs_have)
@@ -99,8 +117,11 @@ def _recurrence(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, heads = config.get("hidden_size"), config.get("linear_num_value_heads")
     values = heads * config.get("linear_value_head_dim")
     keys = config.get("linear_num_key_heads") * config.get("linear_key_head_dim")
-    sizes = {"in_proj_qkv": 2 * keys + values, "in_proj_z": values}
-    sizes |= {"in_proj_a": heads, "in_proj_b": heads}
+    if config.architecture in JOINED_STATES:
+        sizes = {"in_proj_qkvz": 2 * keys + 2 * values, "in_proj_ba": 2 * heads}
+    else:
+        sizes = {"in_proj_qkv": 2 * keys + values, "in_proj_z": values}
+        sizes |= {"in_proj_a": heads, "in_proj_b": heads}
     shapes: dict[str, Shape] = {
         "linear_attn.conv1d.weight": (2 * keys + values, 1, config.get("linear_conv_kernel_dim")),
         **{f"linear_attn.{name}": (heads,) for name in ("A_log", "dt_bias")},
@@ -112,7 +133,7 @@ def _recurrence(config: ModelConfiguration) -> dict[str, Shape]:
 
 
 def _network(config: ModelConfiguration) -> dict[str, Shape]:
-    hidden, inner = config.get("hidden_size"), config.get("intermediate_size")
+    hidden, inner = config.get("hidden_size"), config.inner_size
     names = config.family.gate_up
     has_bias = bool(getattr(config, "mlp_bias", getattr(config, "use_bias", False)))
     shapes = _linear("mlp.down_proj", inner, hidden, has_bias)
@@ -133,6 +154,12 @@ def _experts(config: ModelConfiguration) -> dict[str, Shape]:
     }.items():
         own = _linear(f"mlp.experts.{part}", *sizes, has_bias)
         shapes |= {name: (count, *shape) for name, shape in own.items()}
+    if config.architecture in WITH_SHARED_EXPERT:
+        shared = config.get("shared_expert_intermediate_size")
+        shapes |= _linear("mlp.shared_expert_gate", hidden, 1, False)
+        for part in ("gate_proj", "up_proj"):
+            shapes |= _linear(f"mlp.shared_expert.{part}", hidden, shared, False)
+        shapes |= _linear("mlp.shared_expert.down_proj", shared, hidden, False)
     return shapes
 
 

@@ -129,7 +129,7 @@ struct Scratch {
     std::vector<Blocks> blocks;          // by row: where its key and value go
     std::vector<int64_t> places;
     std::vector<int> wanted;             // rows whose logits are wanted
-    // of one layer's experts: [rows][per_row], and what they give to the stream
+    // of one layer's experts: [rows][all_per_row], and what they give to the stream
     std::vector<Choice> choices;
     std::vector<float> expert_gated, expert_mixed;
     std::vector<ExpertRows> groups;
@@ -213,8 +213,8 @@ struct Scratch {
 
     void reserve_experts(const Experts& experts, int hidden, int rows) {
         if (!experts.count) return;
-        const size_t count = (size_t)rows * experts.per_row,
-                     width = (size_t)tiles(experts.networks[0].gate) * LANES;
+        const size_t count = (size_t)rows * experts.all_per_row(),
+                     width = (size_t)experts.most_tiles() * LANES;
         if (choices.size() < count) choices.resize(count);
         if (expert_gated.size() < count * width) expert_gated.resize(count * width);
         if (expert_mixed.size() < count * hidden) expert_mixed.resize(count * hidden);
@@ -223,7 +223,7 @@ struct Scratch {
     }
 
     static int most_groups(const Experts& experts, int rows) {
-        return std::min(rows * experts.per_row, experts.count);
+        return std::min(rows * experts.per_row, experts.count) + experts.has_shared;
     }
 };
 
@@ -357,13 +357,13 @@ private:
 
     void plan_experts(int index) {
         const Experts& experts = decoder.layers[index].experts;
-        const int choices = run.rows * experts.per_row,
+        const int choices = run.rows * experts.all_per_row(),
                   most = Scratch::most_groups(experts, run.rows);
         add_phase(&Forward::route, NORMS, index, run.rows);
         add_phase(&Forward::group_rows, NORMS, index, 1);
         add_phase(&Forward::encode_for_experts, NORMS, index, choices);
         add_phase(&Forward::gate_of_experts, PRODUCTS, index,
-                  most * ceil_div(experts.networks[0].gate.outputs, GROUP));
+                  most * ceil_div(experts.most_tiles() * LANES, GROUP));
         add_phase(&Forward::mix_of_experts, PRODUCTS, index,
                   most * tiles(experts.networks[0].down));
         add_phase(&Forward::add_experts, NORMS, index, run.rows);
@@ -1005,24 +1005,26 @@ private:
             normed(decoder, stream(row), decoder.hidden, layer.mlp_norm, decoder.is_layer_norm,
                    branch(row));
             choose_experts(layer.experts, branch(row), decoder.hidden,
-                           &scratch.choices[(size_t)row * layer.experts.per_row]);
+                           &scratch.choices[(size_t)row * layer.experts.all_per_row()]);
         }
     }
 
     void group_rows(Range, int index) {
         const Experts& experts = decoder.layers[index].experts;
-        scratch.num_groups = group_by_expert(scratch.choices, (size_t)run.rows * experts.per_row,
-                                             experts.count, scratch.groups);
+        scratch.num_groups =
+            group_by_expert(scratch.choices, (size_t)run.rows * experts.all_per_row(),
+                            experts.all(), scratch.groups);
         for (int i = 0; i < scratch.num_groups; i++) {
             ExpertRows& group = scratch.groups[i];
             const int rows = (int)group.choices.size();
             group.narrow.reserve(decoder.encodings, rows, decoder.hidden);
-            group.wide.reserve(decoder.encodings, rows, experts.networks[0].gate.outputs);
+            group.wide.reserve(decoder.encodings, rows,
+                               experts.networks[group.expert].gate.outputs);
         }
     }
 
     void encode_for_experts(Range choices, int index) {
-        const int per_row = decoder.layers[index].experts.per_row;
+        const int per_row = decoder.layers[index].experts.all_per_row();
         for (int i = choices.first; i < choices.last; i++) {
             const Choice& choice = scratch.choices[i];
             encode(scratch.groups[choice.group].narrow, choice.place, branch(i / per_row),
@@ -1041,12 +1043,13 @@ private:
             const Expert& expert = experts.networks[group.expert];
             const int first = task / most * per_group,
                       last = std::min(first + per_group, tiles(expert.gate));
-            gate_tiles(expert, group, first, last);
+            if (first < last) gate_tiles(experts, expert, group, first, last);
         }
     }
 
-    void gate_tiles(const Expert& expert, ExpertRows& group, int first, int last) {
-        const int width = expert.gate.outputs, padded = tiles(expert.gate) * LANES,
+    void gate_tiles(const Experts& experts, const Expert& expert, ExpertRows& group, int first,
+                    int last) {
+        const int width = expert.gate.outputs, padded = experts.most_tiles() * LANES,
                   rows = (int)group.choices.size(), from = first * LANES;
         auto gated = [&](int row) {
             return &scratch.expert_gated[(size_t)group.choices[row] * padded];
@@ -1080,7 +1083,7 @@ private:
     }
 
     void add_experts(Range rows, int index) {
-        const int per_row = decoder.layers[index].experts.per_row, hidden = decoder.hidden;
+        const int per_row = decoder.layers[index].experts.all_per_row(), hidden = decoder.hidden;
         for (int row = rows.first; row < rows.last; row++)
             for (int i = 0; i < hidden; i++) {
                 float total = 0;

@@ -228,7 +228,7 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(DraftModelText), sizeof(StepRun),
                              sizeof(Filters),    sizeof(TaskTime),     sizeof(TaskTrace),
                              sizeof(LowRank),    sizeof(LayerAdapter), sizeof(MarkedRows),
-                             sizeof(JacobiSettings)};
+                             sizeof(JacobiSettings), sizeof(Recurrence)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

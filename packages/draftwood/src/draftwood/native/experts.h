@@ -18,9 +18,19 @@ struct Expert {
 struct Experts {
     int32_t count, per_row;     // no count: the layer has one network for all rows
     int32_t shares_sum_to_one;  // whether the shares of a row's experts are scaled to do so
+    int32_t has_shared;         // whether all rows go to one more, the last
     const float* router;        // [count][hidden]
     const float* router_bias;   // [count], or null
-    const Expert* networks;     // [count]
+    const float* shared_gate;   // [hidden]: the logit of what that one counts
+    const Expert* networks;     // [count + has_shared]
+
+    int all() const { return count + has_shared; }
+    int all_per_row() const { return per_row + has_shared; }
+    // The most tiles of what is between an expert's products.
+    int most_tiles() const {
+        const int own = tiles(networks[0].gate);
+        return has_shared ? std::max(own, tiles(networks[count].gate)) : own;
+    }
 };
 
 // One of a row's experts: how much it counts, and where the row is among those of the expert.
@@ -45,7 +55,8 @@ inline float dot(const float* a, const float* b, int count) {
     return total;
 }
 
-// The experts of one row and their shares, by number of the expert.
+// The experts of one row and their shares, by number of the expert; the one that all rows go to is
+// the last.
 inline void choose_experts(const Experts& experts, const float* row, int width, Choice* choices) {
     static thread_local std::vector<float> shares;
     shares.resize(experts.count);
@@ -70,6 +81,9 @@ inline void choose_experts(const Experts& experts, const float* row, int width, 
         for (int i = 0; i < experts.per_row; i++) choices[i].share /= kept;
     std::sort(choices, choices + experts.per_row,
               [](const Choice& a, const Choice& b) { return a.expert < b.expert; });
+    if (!experts.has_shared) return;
+    const float logit = dot(experts.shared_gate, row, width);
+    choices[experts.per_row] = {experts.count, 0, 0, 1 / (1 + std::exp(-logit))};
 }
 
 // Choices sorted by expert: the groups that have rows, which are returned, come first.

@@ -48,9 +48,8 @@ class CExpert(Structure):
 
 class CExperts(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one")),
-        ("router", c_void_p),
-        ("router_bias", c_void_p),
+        *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one", "has_shared")),
+        *((name, c_void_p) for name in ("router", "router_bias", "shared_gate")),
         ("networks", POINTER(CExpert)),
     )
 
@@ -399,6 +398,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
     *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun, CFilters),
     *(CTaskTime, CTaskTrace, CLowRank, CLayerAdapter, CMarkedRows),
-    CJacobiSettings,
+    *(CJacobiSettings, CRecurrence),
 )
 """In the order of ``draftwood_structure_size``."""

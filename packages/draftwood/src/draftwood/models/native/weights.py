@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from draftwood.arrays import address_of, as_array, as_floats, bits_of
-from draftwood.models.decoder import Decoder, Experts, Layer, Norm, Projection, Sizes
+from draftwood.models.decoder import Decoder, Expert, Experts, Layer, Norm, Projection, Sizes
 from draftwood.models.families import Scales
 from draftwood.native import library, structures
 from draftwood.native.formats import HalfType, Products
@@ -100,30 +100,30 @@ class PackedLayers:
         if experts is None:
             return structures.CExperts()
         before, routing = (self.weight_bytes, self.multiply_adds), experts.routing
-        networks = (structures.CExpert * len(experts.networks))(
-            *(
-                structures.CExpert(
-                    *(
-                        self.structure_of(f"{index}.{number}.{name}", getattr(expert, name))
-                        for name in ("gate", "up", "down")
-                    )
-                )
-                for number, expert in enumerate(experts.networks)
-            )
-        )
-        self.memory.append(networks)
+        count, shared = len(experts.networks), experts.shared
+        own = [self._expert(f"{index}.{i}", each) for i, each in enumerate(experts.networks)]
         self.weight_bytes, self.multiply_adds = (
-            first + (last - first) * routing.per_row // len(networks)
+            first + (last - first) * routing.per_row // count
             for first, last in zip(before, (self.weight_bytes, self.multiply_adds), strict=True)
         )
+        own += [] if shared is None else [self._expert(f"{index}.{count}", shared)]
+        networks = (structures.CExpert * len(own))(*own)
+        self.memory.append(networks)
         return structures.CExperts(
-            count=len(networks),
+            count=count,
             per_row=routing.per_row,
             shares_sum_to_one=routing.sums_to_one,
+            has_shared=shared is not None,
             router=self.address(experts.router),
             router_bias=self.address(experts.router_bias),
+            shared_gate=self.address(experts.shared_gate),
             networks=networks,
         )
+
+    def _expert(self, place: str, expert: Expert) -> structures.CExpert:
+        parts = {name: getattr(expert, name) for name in ("gate", "up", "down")}
+        packed = (self.structure_of(f"{place}.{name}", part) for name, part in parts.items())
+        return structures.CExpert(*packed)
 
     def norm_of(self, norm: Norm | None) -> structures.CNorm:
         """The structure of a norm; an empty one for none."""
