@@ -312,7 +312,14 @@ LEAN = (
 GROWN = ("ministral3",)  # queries, by a position that no graph knows
 VARIANTS = ("ernie-biased", "exaone4-whole")  # whose tensors or layers alone are others
 WITH_IMAGES = ("gemma3-images", "ministral3-images")  # of which the text part runs
-ROUTED = ("mixtral", "qwen2-experts", "qwen3-experts", "qwen3-experts-to-one", "olmoe", "gpt-oss")  # to experts
+ROUTED = (
+    "mixtral",
+    "qwen2-experts",
+    "qwen3-experts",
+    "qwen3-experts-to-one",
+    "olmoe",
+    "gpt-oss",
+)  # to experts
 NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *STATEFUL, *WITH_IMAGES)
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
 LEAN_PATHS += [f"{family}/{path}" for family in (*ROUTED, *GROWN) for path in ("lean", "native")]

@@ -16,7 +16,7 @@ TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), 
 MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 Kind = Callable[[str], gguf.GGMLQuantizationType]
-SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35")
+SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe")
 INTERLEAVED = ("llama", "smollm3", "granite", "mistral3", "internlm2")
 
 

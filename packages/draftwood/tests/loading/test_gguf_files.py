@@ -325,6 +325,18 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "rope.dimension_sections": [1, 1, 0, 0],
         },
     ),
+    "qwen35moe": (
+        "qwen3_5_moe_text",
+        DELTA_RULE
+        | {"head_dim": 16, "num_hidden_layers": 4, "shared_expert_intermediate_size": 24}
+        | EXPERTS,
+        {
+            **{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2},
+            **{"ssm.time_step_rank": 6, "ssm.inner_size": 96, "full_attention_interval": 4},
+            **{**EXPERT_SETTINGS, "expert_shared_feed_forward_length": 24},
+            "rope.dimension_sections": [1, 1, 0, 0],
+        },
+    ),
     "qwen2moe": (
         "qwen2_moe",
         {**EXPERTS, "shared_expert_intermediate_size": 24, "num_hidden_layers": 2},

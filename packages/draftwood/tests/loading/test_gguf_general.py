@@ -169,15 +169,6 @@ def test_files_of_floats_are_packed_where_few_bits_are_asked_for(tmp_path: Path)
         assert 1e-4 < off < most
 
 
-def test_files_with_experts_are_converted_as_ever(tmp_path: Path) -> None:
-    model_type, more, settings = ARCHITECTURES["qwen2moe"]
-    (path,) = write_gguf(tmp_path / "m.gguf", build(model_type, **more), "qwen2moe", settings)
-    with pytest.warns(UserWarning, match=r"m\.gguf is converted .*: it has experts"):
-        found = load_model(str(path), None, "cpu")
-    assert found.folder.name.startswith("gguf-m-")
-    assert "-blocks" not in found.folder.name
-
-
 def test_in_bfloat16_and_elsewhere_it_is_converted(tmp_path: Path) -> None:
     path = general_file(tmp_path / "m.gguf", "starcoder2", "Q8_0")
     found = load_model(str(path), "bfloat16", "cpu")

@@ -10,6 +10,7 @@ from torch.nn import functional
 from draftwood.models.decoder import Decoder, Expert, Experts
 from draftwood_torch.lean.layer import GatedMLP
 from draftwood_torch.lean.linear import Network, ToLinear
+from draftwood_torch.tensors import as_tensor
 
 
 def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
@@ -65,7 +66,8 @@ class Mixture:
             own, place = torch.where(chosen == expert)
             mixed[own] += self.networks[expert](rows[own]) * shares[own, place, None]
         if self.shared is not None:
-            gate = functional.linear(rows, self.experts.shared_gate[None]).sigmoid()
+            weight: Tensor = as_tensor(self.experts.shared_gate)
+            gate = functional.linear(rows, weight[None]).sigmoid()
             mixed += self.shared(rows) * gate
         return mixed
 

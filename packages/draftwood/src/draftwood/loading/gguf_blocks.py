@@ -97,8 +97,7 @@ def blocks_folder(path: Path) -> Path:
     """The folder that describes the GGUF file at `path`, made by the first call.
 
     Raises:
-        NotInBlocksError: for a type of blocks that the library does not multiply, and for experts
-            of other families than the native ones.
+        NotInBlocksError: for a type of blocks that the library does not multiply.
         ValueError: for a file that cannot be read.
         FileNotFoundError: without all parts of a split file.
     """
@@ -471,9 +470,6 @@ def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) ->
 
 def _require_blocks(content: "Content", formats: set[str]) -> None:
     """Raise NotInBlocksError unless the library multiplies this model's matrices as stored."""
-    reason = why_not_native(content.config)
-    if reason is not None and any(len(each.shape) > 2 for _, each in content.tensors):
-        raise NotInBlocksError(f"it has experts, and the native path does not run it: {reason}")
     matrices = (each for _, each in content.tensors if len(each.shape) > 1)
     if strange := sorted({each.tensor_type.name for each in matrices} - formats):
         raise NotInBlocksError(

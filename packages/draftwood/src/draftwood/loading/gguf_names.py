@@ -134,7 +134,9 @@ class Layout:
     def is_behind(self, name: str) -> bool:
         """True for a tensor of the layers that foretell tokens behind the text's."""
         found = TENSOR.fullmatch(name) or FORETELLING.fullmatch(name)
-        return found is not None and found["layer"] is not None and int(found["layer"]) >= self.layers
+        return (
+            found is not None and found["layer"] is not None and int(found["layer"]) >= self.layers
+        )
 
     def name_of(self, name: str) -> str | None:
         """The model's name of a tensor; None for one that no family has."""
@@ -152,7 +154,9 @@ class Layout:
             own = f"{self.names[module]}.{kind}"
         if own is None or int(layer) > self.layers:
             return None
-        return f"{MTP}layers.0.{own}" if int(layer) == self.layers else f"model.layers.{layer}.{own}"
+        return (
+            f"{MTP}layers.0.{own}" if int(layer) == self.layers else f"model.layers.{layer}.{own}"
+        )
 
     def heads_of(self, name: str) -> int | None:
         """Heads of a tensor whose rows lie in pairs; None where its rows are in order."""

@@ -1,6 +1,6 @@
 """Layers for multi-token prediction (MTP) beside the weights of a native model, in its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -112,8 +112,8 @@ def parts_in(folder: Path, products: Products = "float32") -> MtpParts:
     Raises:
         ValueError: for tensors that are missing or of other shapes.
     """
-    told, in_blocks = settings_of(folder).told, is_blocks_folder(folder)
-    arrays: Mapping[str, Any] = own_tensors(folder, products) if in_blocks else mapped(folder)
+    told = settings_of(folder).told
+    arrays, given = _stored(folder, told, products)
     layers = ModelConfiguration(told).get("num_hidden_layers")
     layout = layout_in(arrays, layers)
     if layout is None:
@@ -128,8 +128,7 @@ def parts_in(folder: Path, products: Products = "float32") -> MtpParts:
         elif not name.startswith(f"{prefix}layers."):
             own[name] = array
     own[f"{prefix}norm.weight"] = _found(arrays, layout.norm)
-    stored = own.get if in_blocks else StoredTensors(own, config, stored_type(told, arrays))
-    decoder = describe(only, stored)
+    decoder = describe(only, given(own, config))
     shift, width = config.family.norm_shift, decoder.sizes.hidden
     joined = _found(arrays, layout.joined)
     if joined.shape != (width, 2 * width):
@@ -148,6 +147,17 @@ def parts_in(folder: Path, products: Products = "float32") -> MtpParts:
         *(norm(layout.token), norm(layout.state)),
         Projection(joined, None),
     )
+
+
+def _stored(
+    folder: Path, told: Mapping[str, Any], products: Products
+) -> tuple[Mapping[str, Any], Callable[..., Callable[[str], Any]]]:
+    """The tensors of a folder, and what gives some of them as a decoder is read."""
+    if is_blocks_folder(folder):
+        return own_tensors(folder, products), lambda own, config: own.get
+    arrays = mapped(folder)
+    dtype = stored_type(told, arrays)
+    return arrays, lambda own, config: StoredTensors(own, config, dtype)
 
 
 def _found(arrays: Mapping[str, Any], name: str) -> Any:

@@ -155,7 +155,9 @@ class Recurrence:
         """Numbers that a row keeps: what it was fed, its keys, what it put under them, and each
         head's sum of logarithms of decays.
         """
-        return len(self.taps) + self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1)
+        return (
+            len(self.taps) + self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1)
+        )
 
     @property
     def by_key_heads(self) -> Int[np.ndarray, " channels"]:
@@ -169,7 +171,10 @@ class Recurrence:
             shared = values.reshape(group, self.key_heads, -1).swapaxes(0, 1)
         else:
             shared = values.reshape(self.key_heads, group, -1)
-        parts = [keys.swapaxes(0, 1).reshape(self.key_heads, -1), shared.reshape(self.key_heads, -1)]
+        parts = [
+            keys.swapaxes(0, 1).reshape(self.key_heads, -1),
+            shared.reshape(self.key_heads, -1),
+        ]
         return np.concatenate(parts, 1).flatten()
 
 
