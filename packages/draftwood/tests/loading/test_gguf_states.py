@@ -19,7 +19,7 @@ from draftwood.loading import adapters
 from draftwood.loading.gguf_names import StateHeads
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
-from draftwood.models.decoder import Recurrence
+from draftwood.models.decoder import RunningState
 from draftwood.models.native import NativeModel
 from draftwood.models.requirements import require_mtp_head
 from draftwood.native.library import available
@@ -95,7 +95,7 @@ def test_rounded_rows_come_near_and_are_packed_once(tmp_path: Path, dtype: str) 
 
 
 FAULTS = {
-    "rows as Transformers has them": (Recurrence, "by_key_heads", None),
+    "rows as Transformers has them": (RunningState, "by_key_heads", None),
     "floats as the file has them": (StateHeads, "_joined", lambda self, rows, size: rows),
 }
 
@@ -107,9 +107,9 @@ def test_heads_in_another_order_would_be_noticed(
     path = state_file(tmp_path / "m.gguf", "Q8_0")
     kind, name, other = FAULTS[fault]
     if other is None:
-        usual = Recurrence.by_key_heads.fget
+        usual = RunningState.by_key_heads.fget
 
-        def side_by_side(self: Recurrence) -> np.ndarray:
+        def side_by_side(self: RunningState) -> np.ndarray:
             assert usual is not None
             vars(self)["is_tiled"], kept = False, self.is_tiled
             order = usual(self)

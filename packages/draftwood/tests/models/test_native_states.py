@@ -149,7 +149,7 @@ def test_forks_and_prefixes_go_on_as_the_text_would() -> None:
 
 
 def test_a_prompt_goes_on_from_the_end_of_one_that_is_remembered() -> None:
-    """What is known of it says how much need not be run, and no token more."""
+    """Tokens that are known are not run again, and no others are left out."""
     model, tokens, ran = native(), some_tokens(LENGTH), list[int]()
     prefixes, session = Prefixes(model), model.start()
     session.extend(tokens[:75])

@@ -116,7 +116,7 @@ class Experts:
 
 
 @dataclass(frozen=True, eq=False)
-class Recurrence:
+class RunningState:
     """A gated delta rule in the place of attention (Yang et al. 2024, arXiv:2412.06464).
 
     Attributes:
@@ -212,7 +212,7 @@ class Layer:
     sinks: Numbers | None
     window: int | None
     rotary: int | None
-    recurrence: Recurrence | None = None
+    recurrence: RunningState | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +246,6 @@ class Decoder:
     rotaries: tuple[Rotary, ...]
 
     @property
-    def recurrences(self) -> list[Recurrence]:
+    def recurrences(self) -> list[RunningState]:
         """Running states of layers, in their order."""
         return [layer.recurrence for layer in self.layers if layer.recurrence is not None]

@@ -15,8 +15,8 @@ from draftwood.models.decoder import (
     Layer,
     Norm,
     Projection,
-    Recurrence,
     Rotary,
+    RunningState,
     Sizes,
 )
 from draftwood.models.families import ACTIVATIONS, Family, Scales
@@ -209,9 +209,9 @@ class _Description:
             query = query.reordered(heads.swapaxes(0, 1).flatten())
         return [query, key, value, self._projection(f"{at}o_proj")]
 
-    def _recurrence(self, at: str) -> Recurrence:
+    def _recurrence(self, at: str) -> RunningState:
         taps = self.floats(self._read(f"{at}conv1d.weight"))
-        return Recurrence(
+        return RunningState(
             key_heads=self.config.get("linear_num_key_heads"),
             value_heads=self.config.get("linear_num_value_heads"),
             key_dim=self.config.get("linear_key_head_dim"),
@@ -223,7 +223,7 @@ class _Description:
             is_tiled=bool(getattr(self.config, TILED, False)),
         )
 
-    def _around(self, at: str, recurrence: Recurrence) -> list[Projection]:
+    def _around(self, at: str, recurrence: RunningState) -> list[Projection]:
         """Projections to what a recurrence is fed, by heads of keys, to the gate, to rates and
         steps, and the one behind it.
         """
@@ -237,7 +237,7 @@ class _Description:
             self._projection(f"{at}out_proj"),
         ]
 
-    def _joined_around(self, at: str, recurrence: Recurrence) -> list[Projection]:
+    def _joined_around(self, at: str, recurrence: RunningState) -> list[Projection]:
         """The same where one tensor has all of a head of keys below each other (Qwen3-Next)."""
         keys, whole = recurrence.key_heads, self._projection(f"{at}in_proj_qkvz")
         rows = np.arange(whole.weight.shape[0]).reshape(keys, -1)

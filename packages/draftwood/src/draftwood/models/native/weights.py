@@ -71,7 +71,7 @@ class PackedLayers:
         )
 
     def _kept(self, layer: Layer) -> dict[str, Any]:
-        """Where a layer keeps what later rows read."""
+        """Say where a layer keeps what later rows read."""
         recurrence = layer.recurrence
         if recurrence is None:
             self._cached += 1

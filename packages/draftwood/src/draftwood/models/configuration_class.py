@@ -1,0 +1,100 @@
+"""A class of configurations of Transformers, and rules that fill in what a file leaves out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Rule = Callable[[Any], list[str]]
+_KINDS = ("full_attention", "sliding_attention")
+_OF_STATES = ("full_attention", "linear_attention")
+
+
+@dataclass(frozen=True)
+class ConfigurationClass:
+    """A class of configurations.
+
+    Attributes:
+        architecture: of its models, by their name in ``FAMILIES``; empty for one that is a part of
+            others alone.
+        values: of keys that the class knows and this library reads.
+        theta: base of rotary frequencies; of layers that see all where ``local_theta`` is there.
+        local_theta: of layers with a window, which go by a table of their own.
+        partial: part of a head's dimensions that is rotated.
+        layer_types: kinds of the layers; None where the class has none.
+        makes_windows: False for models that ignore a window.
+        part: type of the text part; empty where there is none.
+        usual_part: type of a text part that names none, where Transformers takes another.
+    """
+
+    architecture: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    theta: float = 10_000.0
+    local_theta: float | None = None
+    partial: float | None = None
+    layer_types: Rule | None = None
+    makes_windows: bool = False
+    part: str = ""
+    usual_part: str = ""
+
+
+def kinds_of(config: Any, is_sliding: Callable[[int], bool]) -> list[str]:
+    return [_KINDS[is_sliding(layer)] for layer in range(config.num_hidden_layers)]
+
+
+def late_windows(config: Any) -> list[str]:
+    """Windows in the upper layers (Qwen)."""
+    window, first = config.sliding_window, config.max_window_layers
+    return kinds_of(config, lambda layer: window is not None and layer >= first)
+
+
+def early_windows(config: Any) -> list[str]:
+    """Windows in every second of the lower layers (Qwen2's mixtures)."""
+    most, is_on = config.max_window_layers, config.use_sliding_window
+    return kinds_of(config, lambda layer: bool(is_on and (layer + 1) % 2 and layer < most))
+
+
+def windows_but_every(usual: int) -> Rule:
+    """Windows in all but each so-manieth layer."""
+
+    def rule(config: Any) -> list[str]:
+        every = getattr(config, "sliding_window_pattern", usual)
+        return kinds_of(config, lambda layer: bool((layer + 1) % every))
+
+    return rule
+
+
+def states_but_every(config: Any) -> list[str]:
+    """Running states in all but each so-manieth layer (Qwen3.5)."""
+    every = getattr(config, "full_attention_interval", 4)
+    return [_OF_STATES[bool((i + 1) % every)] for i in range(config.num_hidden_layers)]
+
+
+def alternating_windows(config: Any) -> list[str]:
+    return kinds_of(config, lambda layer: bool((layer + 1) % 2))
+
+
+def windows_without_rotary(config: Any) -> list[str]:
+    """Windows in layers without rotary positions (SmolLM3)."""
+    is_on = config.use_sliding_window and config.sliding_window is not None
+    return kinds_of(config, lambda layer: bool(is_on and not config.no_rope_layers[layer]))
+
+
+def values_of(sizes: tuple[int, ...], **further: Any) -> dict[str, Any]:
+    """Values of a class.
+
+    Args:
+        sizes: of the vocabulary, of states, of the gated network; layers, heads, positions.
+    """
+    names = (
+        *("vocab_size", "hidden_size", "intermediate_size"),
+        *("num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
+    )
+    usual = {"num_key_value_heads": None, "tie_word_embeddings": False, "rope_parameters": None}
+    act = {} if "hidden_activation" in further else {"hidden_act": "silu"}
+    epsilon = {} if "layer_norm_eps" in further else {"rms_norm_eps": 1e-6}
+    return dict(zip(names, sizes, strict=True)) | usual | act | epsilon | further
+
+
+def without_network(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of a class whose layers all have experts."""
+    return {name: each for name, each in values.items() if name != "intermediate_size"}

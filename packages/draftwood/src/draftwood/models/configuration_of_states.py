@@ -1,0 +1,47 @@
+"""Defaults of classes of configurations whose models have layers with running states."""
+
+from typing import Any
+
+from draftwood.models.configuration_class import (
+    ConfigurationClass,
+    states_but_every,
+    values_of,
+    without_network,
+)
+
+_STATES: dict[str, Any] = {
+    **{"attention_bias": False, "layer_types": None, "head_dim": 256, "linear_conv_kernel_dim": 4},
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 128),
+    **{"linear_num_key_heads": 16, "linear_num_value_heads": 32},
+}
+_SHARED = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
+WITH_STATES = {
+    "qwen3_5_text": ConfigurationClass(
+        "Qwen3_5ForCausalLM",
+        values_of((248320, 4096, 12288, 32, 16, 32768), **_STATES) | {"num_key_value_heads": 4},
+        partial=0.25,
+        layer_types=states_but_every,
+    ),
+    "qwen3_5": ConfigurationClass("Qwen3_5ForConditionalGeneration", part="qwen3_5_text"),
+    "qwen3_5_moe_text": ConfigurationClass(
+        "Qwen3_5MoeForCausalLM",
+        without_network(
+            values_of((248320, 2048, 0, 40, 16, 32768), **_STATES, **_SHARED, num_experts=256)
+        )
+        | {"num_key_value_heads": 2, "num_experts_per_tok": 8},
+        partial=0.25,
+        layer_types=states_but_every,
+    ),
+    "qwen3_5_moe": ConfigurationClass(
+        "Qwen3_5MoeForConditionalGeneration", part="qwen3_5_moe_text"
+    ),
+    "qwen3_next": ConfigurationClass(
+        "Qwen3NextForCausalLM",
+        values_of((151936, 2048, 5632, 48, 16, 32768), **_STATES, **_SHARED, num_experts=512)
+        | {"num_key_value_heads": 2, "num_experts_per_tok": 10, "norm_topk_prob": True}
+        | {"decoder_sparse_step": 1, "mlp_only_layers": []},
+        partial=0.25,
+        layer_types=states_but_every,
+    ),
+}
+"""By Transformers' ``model_type``."""
