@@ -280,6 +280,17 @@ STATEFUL: dict[str, tuple[str, dict[str, object]]] = {
             "model_class": "Qwen3_5MoeForConditionalGeneration",
         },
     ),
+    "lfm2": (
+        "Lfm2Config",
+        {
+            **{**GROUPED, "initializer_range": 0.1, "conv_L_cache": 3, "block_multiple_of": 16},
+            "layer_types": ["conv", "full_attention", "conv", "conv"],
+        },
+    ),
+    "lfm2-wide": (
+        "Lfm2Config",
+        {**GROUPED, "initializer_range": 0.1, "hidden_size": 80, "full_attn_idxs": [1, 3]},
+    ),
     "qwen3-next": ("Qwen3NextConfig", {**STATES, **SHARED, "mlp_only_layers": [1]}),
 }
 """Families some of whose layers keep running states."""

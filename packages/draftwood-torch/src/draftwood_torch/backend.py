@@ -134,7 +134,7 @@ class TorchBackend(Backend):
     def lean_model(self, hf_model: Any) -> "LeanModel | TransformersModel":
         from draftwood_torch.lean.model import LeanModel
 
-        if FAMILIES[type(hf_model).__name__].has_states:
+        if FAMILIES[type(hf_model).__name__].states is not None:
             return self.general_model(hf_model)
         return LeanModel(hf_model)
 

@@ -32,9 +32,8 @@ WIDE: dict[str, dict[str, Any]] = {
     "starcoder2": {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64},
     "nemotron": {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64},
     "gpt2": {"hidden_size": 256, "n_embd": 256},
-    "lfm2": {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64},
 }
-TIED = ("gpt2", "lfm2")
+TIED = ("gpt2",)
 
 
 def general_file(path: Path, kind: str, format: str | None = None) -> Path:
@@ -114,7 +113,7 @@ def packed_matrices(model: nn.Module) -> list[Any]:
 
 
 def test_nothing_of_the_weights_is_written(tmp_path: Path, own_home: Path) -> None:  # noqa: F811
-    path = general_file(tmp_path / "m.gguf", "lfm2", "Q4_K")
+    path = general_file(tmp_path / "m.gguf", "nemotron", "Q4_K")
     found, state = loaded(path, None), path.stat()
     files = [each for each in own_home.rglob("*") if each.is_file() and "kernels" not in each.parts]
     assert sum(each.stat().st_size for each in files) < 0.2 * state.st_size
@@ -128,13 +127,13 @@ def test_nothing_of_the_weights_is_written(tmp_path: Path, own_home: Path) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-@pytest.mark.parametrize("kind", ["starcoder2", "lfm2"])
+@pytest.mark.parametrize("kind", ["starcoder2"])
 def test_an_adapter_is_added_before_matrices_are_packed(
     tmp_path: Path, kind: str, dtype: str
 ) -> None:
     path = general_file(tmp_path / "m.gguf", kind, "Q8_0")
     base = load_pretrained(str(path), dtype="float32", device="cpu").model
-    changed = ["q_proj", "out_proj" if kind == "lfm2" else "o_proj"]
+    changed = ["q_proj", "o_proj"]
     merged = save_adapter(tmp_path / "a", base, changed, 1.0, r=4)
     exact, without = logits(merged, 40), logits(hf_model_of(loaded(path, dtype)), 40)
     found = logits(hf_model_of(loaded(path, dtype, adapter=str(tmp_path / "a"))), 40)
@@ -144,12 +143,12 @@ def test_an_adapter_is_added_before_matrices_are_packed(
 
 
 def test_floats_beside_blocks_stay_what_they_are(tmp_path: Path) -> None:
-    model_type, more, settings = ARCHITECTURES["lfm2"]
+    model_type, more, settings = ARCHITECTURES["nemotron"]
     model, form = build(model_type, **more), gguf.GGMLQuantizationType.Q8_0
     (path,) = write_gguf(
         tmp_path / "m.gguf",
         model,
-        "lfm2",
+        "nemotron",
         settings,
         kind=lambda name: form if ".ffn_" in name else None,  # type: ignore[arg-type]
     )
@@ -159,7 +158,7 @@ def test_floats_beside_blocks_stay_what_they_are(tmp_path: Path) -> None:
 
 
 def test_files_of_floats_are_packed_where_few_bits_are_asked_for(tmp_path: Path) -> None:
-    path = general_file(tmp_path / "m.gguf", "lfm2", "BF16")
+    path = general_file(tmp_path / "m.gguf", "nemotron", "BF16")
     assert loaded(path, None).dtype == "bfloat16"
     exact = logits(load_pretrained(str(path), dtype="float32", device="cpu").model, 40)
     for dtype, most in (("int8", 0.1), ("int4", 0.8)):

@@ -33,7 +33,7 @@ from draftwood_torch.models.state import ModelState
 from gguf_writing import write_gguf
 from thinning import thinned
 
-GENERAL = ("starcoder2", "nemotron", "gpt2", "lfm2")
+GENERAL = ("starcoder2", "nemotron", "gpt2")
 NATIVE = [kind for kind in ARCHITECTURES if kind not in (*GENERAL, "qwen35", "qwen35moe")]
 """Read by Transformers' layouts too, which they are compared with."""
 TOKENS = [5, 9, 33, 7, 120, 8, 64, 3, 201, 17, 5, 9]

@@ -32,15 +32,18 @@ WIDE = {
     **{"hidden_size": 256, "intermediate_size": 512, "head_dim": 64, "initializer_range": 0.05},
     "linear_value_head_dim": 128,
 }
-SMALL = ("conv1d.weight", "alpha.weight", "beta.weight")
+SMALL = ("conv1d.weight", "alpha.weight", "beta.weight", "shortconv.conv.weight")
 TEXT = list(range(3, 43))
 
 
-def state_file(path: Path, format: str | None = None, tied: bool = False) -> Path:
+def state_file(
+    path: Path, format: str | None = None, tied: bool = False, kind: str = "qwen35"
+) -> Path:
     """A file whose matrices are stored so; None for float32."""
-    model_type, more, settings = ARCHITECTURES["qwen35"]
+    model_type, more, settings = ARCHITECTURES[kind]
     form = None if format is None else gguf.GGMLQuantizationType[format]
-    model = build(model_type, **{**more, **WIDE}, tie_word_embeddings=tied)
+    wide = WIDE if kind == "qwen35" else {**WIDE, "num_attention_heads": 4}
+    model = build(model_type, **{**more, **wide}, tie_word_embeddings=tied)
 
     def encode(values: np.ndarray) -> np.ndarray:
         assert format is not None
@@ -54,9 +57,10 @@ def state_file(path: Path, format: str | None = None, tied: bool = False) -> Pat
     def stored(name: str) -> Any:
         return None if name.endswith(SMALL) else form
 
-    settings = settings | {"ssm.inner_size": 768, "rope.dimension_sections": [3, 3, 2, 0]}
+    if kind == "qwen35":
+        settings = settings | {"ssm.inner_size": 768, "rope.dimension_sections": [3, 3, 2, 0]}
     (found,) = write_gguf(
-        *(path, model, "qwen35", settings),
+        *(path, model, kind, settings),
         kind=stored if form else None,
         encode=encode if form else None,
     )
@@ -77,11 +81,11 @@ def wanted(path: Path) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("format", [None, "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("kind", "tied"), [("qwen35", False), ("qwen35", True), ("lfm2", True)])
 def test_numbers_in_float32_are_the_files_own(
-    tmp_path: Path, format: str | None, tied: bool
+    tmp_path: Path, format: str | None, kind: str, tied: bool
 ) -> None:
-    path = state_file(tmp_path / "m.gguf", format, tied)
+    path = state_file(tmp_path / "m.gguf", format, tied, kind)
     exact = wanted(path)
     assert (said(path) - exact).abs().max() < 1e-4 * max(1.0, float(exact.abs().max()))
 

@@ -23,6 +23,7 @@ from text.test_ends import NAMES, method_of, plain_text, text_of
 from thinning import thinned
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
+INTEGERS = [(family, "int8") for family in ("qwen3.5", "qwen3.5-experts", "qwen3-next", "lfm2")]
 LENGTH = 120  # of texts; a block has 32 places
 
 
@@ -54,12 +55,14 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str) -> None
         assert_close(found.hidden[layer], wanted.hidden_states[layer][0])
 
 
-@pytest.mark.parametrize("products", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize(
+    ("family", "products"), [("qwen3.5", "float32"), ("qwen3.5", "bfloat16"), *INTEGERS]
+)
 @pytest.mark.parametrize("pieces", [(1,), (7,), (32,), (31, 2), (5, 64, 1, 33)])
 def test_a_text_gives_the_same_bits_however_it_is_cut(
-    products: Products, pieces: tuple[int, ...]
+    family: str, products: Products, pieces: tuple[int, ...]
 ) -> None:
-    model, tokens = native(products=products), some_tokens(LENGTH)
+    model, tokens = native(family, products), some_tokens(LENGTH)
     whole, session = logits(model.start(), tokens), model.start()
     found, turn = list[np.ndarray](), 0
     while session.length < LENGTH:
@@ -83,11 +86,11 @@ def some_draft(tokens: list[int], chance: random.Random) -> tuple[DraftTree, lis
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("products", ["float32", "int8"])
+@pytest.mark.parametrize(("family", "products"), [("qwen3.5", "float32"), *INTEGERS])
 def test_trees_give_the_bits_of_texts_whatever_is_kept_and_taken_back(
-    products: Products, seed: int
+    family: str, products: Products, seed: int
 ) -> None:
-    model, tokens, chance = native(products=products), some_tokens(LENGTH), random.Random(seed)
+    model, tokens, chance = native(family, products), some_tokens(LENGTH), random.Random(seed)
     whole, session = logits(model.start(), tokens), model.start()
     session.extend(tokens[:5])
     while session.length < LENGTH - 1:

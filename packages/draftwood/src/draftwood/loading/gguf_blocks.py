@@ -163,7 +163,7 @@ def _told_apart(content: "Content") -> _Parts:
 
     layout, family = content.layout, content.native.family
     others = small_modules(family)
-    as_stored = {TILED: True} if family.has_states else {}
+    as_stored = {} if layout.states is None else {TILED: True}
     parts = _Parts(content.config | as_stored, [], {})
     for each in placed(content):
         is_weight = each.name.endswith(".weight") and not each.name.endswith(others)

@@ -17,6 +17,7 @@ from draftwood.models.configuration import ModelConfiguration
 TOP = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
+    "token_embd_norm": "model.embedding_norm",
     "output": "lm_head",
 }
 USUAL = {
@@ -70,6 +71,19 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
     "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "lfm2": {
+        "attn_norm": "operator_norm",
+        "attn_output": "self_attn.out_proj",
+        "attn_q_norm": "self_attn.q_layernorm",
+        "attn_k_norm": "self_attn.k_layernorm",
+        "shortconv.conv": "conv.conv",
+        "shortconv.in_proj": "conv.in_proj",
+        "shortconv.out_proj": "conv.out_proj",
+        "ffn_norm": "ffn_norm",
+        "ffn_gate": "feed_forward.w1",
+        "ffn_up": "feed_forward.w3",
+        "ffn_down": "feed_forward.w2",
+    },
     "qwen35": DELTA_RULE,
     "qwen35moe": DELTA_RULE,
     "gpt-oss": {
@@ -84,7 +98,9 @@ WHOLE = {
     "ssm_dt.bias": "linear_attn.dt_bias",
 }
 """Tensors of a layer that are no module's weight."""
-TENSOR = re.compile(r"(blk\.(?P<layer>\d+)\.)?(?P<rest>(?P<module>\w+)(\.(?P<kind>weight|bias))?)")
+TENSOR = re.compile(
+    r"(blk\.(?P<layer>\d+)\.)?(?P<rest>(?P<module>(shortconv\.)?\w+)(\.(?P<kind>weight|bias))?)"
+)
 FORETELLING = re.compile(r"blk\.(?P<layer>\d+)\.nextn\.(?P<module>\w+)\.weight")
 MTP = "mtp."
 """Begins the names of the layer for multi-token prediction, as Qwen has them."""
@@ -178,7 +194,7 @@ class Layout:
             raise ValueError("its ssm_a holds a number that is no decay, 0 or above")
         if rest == "ssm_a":
             return np.log(-values)
-        if rest == "ssm_conv1d.weight":
+        if rest in ("ssm_conv1d.weight", "shortconv.conv.weight"):
             return values[:, None]
         if rest == "ffn_gate_inp_shexp.weight":
             return values.reshape(1, -1)
@@ -209,7 +225,7 @@ class StateHeads:
     @classmethod
     def of(cls, config: ModelConfiguration) -> "StateHeads | None":
         """The heads of a configuration; None for one without recurrences."""
-        if not config.family.has_states:
+        if not hasattr(config, "linear_num_key_heads"):
             return None
         names = ("linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")
         return cls(*map(config.get, names))

@@ -131,7 +131,7 @@ def placed(content: Content) -> list[PlacedTensor]:
             kind = content.native.architecture
             raise UnknownArchitectureError(f"its tensor {tensor.name} has no place in {kind}")
         shape = shapes[name]
-        is_flat = name.endswith(("conv1d.weight", "shared_expert_gate.weight"))
+        is_flat = name.endswith(("conv1d.weight", ".conv.weight", "shared_expert_gate.weight"))
         wanted = tuple(size for size in shape if size != 1) if is_flat else shape
         require_shape(tensor.name, shape_of(tensor), wanted)
         found.append(PlacedTensor(name, tensor, part))

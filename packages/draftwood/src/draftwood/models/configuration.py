@@ -15,7 +15,7 @@ from draftwood.models.configuration_defaults import CLASSES, ConfigurationClass
 from draftwood.models.families import ACTIVATIONS, FAMILIES, Family
 from draftwood.models.rotary import is_number, rotary_of, why_unknown
 
-FULL, SLIDING, RECURRENT = "full_attention", "sliding_attention", "linear_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 RENAMED = {"attention": FULL}
 SCALED = ("llama3", "yarn", "longrope")
 """Scalings that go by the length of the first training texts."""
@@ -29,6 +29,8 @@ OF_IMAGES = ("mrope_section", "mrope_interleaved")
 """Keys of rotary positions by which images differ from texts (Qwen3.5)."""
 REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
 """Keys that change a model in ways that are not known here, unless they say nothing."""
+OLDER = {"tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"}
+"""Older names of keys of LFM2."""
 SAME = ("num_experts", "num_local_experts")
 """Two names of one number."""
 OF_SOME_CLASSES = (
@@ -97,13 +99,13 @@ class ModelConfiguration:
     @property
     def inner_size(self) -> int:
         """Entries within a gated network; of an expert where all layers have experts."""
-        told = getattr(self, "intermediate_size", None)
+        told = self.family.inner_size(self) or getattr(self, "intermediate_size", None)
         return told or self.get("moe_intermediate_size")
 
     @property
     def epsilon(self) -> Any:
         """Number that norms add to the square that they divide by."""
-        return self.get("layer_norm_eps" if self.family.is_layer_norm else "rms_norm_eps")
+        return self.get("layer_norm_eps" if self.family.is_layer_norm else self.family.epsilon)
 
     @property
     def activation(self) -> Any:
@@ -132,8 +134,9 @@ class ModelConfiguration:
         return reason or _why_not_scales(self)
 
     def has_state(self, layer: int) -> bool:
-        """True if a layer keeps a running state in the place of attention."""
-        return self.family.has_states and self.get("layer_types")[layer] == RECURRENT
+        """True if a layer is one of the family's ``states``."""
+        states = self.family.states
+        return states is not None and self.get("layer_types")[layer] == states.kind
 
     def get(self, name: str) -> Any:
         """A value by its key."""
@@ -192,6 +195,9 @@ def _renamed(kind: ConfigurationClass, text: Mapping[str, Any]) -> dict[str, Any
     for name in SAME:
         if own is not None and name != own and name in values:
             values[own] = values.pop(name)
+    for old, new in OLDER.items() if "conv_L_cache" in kind.values else ():
+        if old in values:
+            values[new] = values.pop(old)
     if values.get("sliding_window") == 0:  # as Qwen2's mixtures say that there is none
         values["sliding_window"] = None
     foreign = [name for name in OF_SOME_CLASSES if name not in kind.values]
@@ -233,7 +239,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), _is_count),
     **dict.fromkeys(("max_position_embeddings", "moe_intermediate_size"), _is_count),
     "decoder_sparse_step": _is_count,
-    "shared_expert_intermediate_size": _is_count,
+    **dict.fromkeys(("shared_expert_intermediate_size", "conv_L_cache"), _is_count),
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), _is_count),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), _is_count),
     "linear_conv_kernel_dim": _is_count,
@@ -262,7 +268,8 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
     told = getattr(config, "layer_types", None)
     if told is not None:
         config.layer_types = [RENAMED.get(each, each) for each in told]
-        known = {FULL, RECURRENT} if config.family.has_states else {FULL, SLIDING}
+        states = config.family.states
+        known = {FULL, SLIDING if states is None else states.kind}
         if set(config.layer_types) - known or len(told) != config.num_hidden_layers:
             raise UnknownConfigurationError(f"its layer_types are {told}")
 
@@ -289,7 +296,7 @@ def _rope_parameters(
     if kind.local_theta is not None:
         return _by_kinds_of_layers(config, kind, text, told)
     told = deepcopy(dict(scaling)) if scaling else told
-    for name in OF_IMAGES if config.family.has_states else ():
+    for name in OF_IMAGES if config.family.states else ():
         told.pop(name, None)
     if set(told) & {FULL, SLIDING}:
         raise UnknownConfigurationError("its parameters of rotary positions differ by layers")

@@ -69,6 +69,14 @@ def states_but_every(config: Any) -> list[str]:
     return [_OF_STATES[bool((i + 1) % every)] for i in range(config.num_hidden_layers)]
 
 
+def convolutions_but_told(config: Any) -> list[str]:
+    """Convolutions in all layers but those that are named (LFM2)."""
+    layers = range(config.num_hidden_layers)
+    told = getattr(config, "full_attn_idxs", None)
+    named = layers if told is None else told
+    return ["full_attention" if layer in named else "conv" for layer in layers]
+
+
 def alternating_windows(config: Any) -> list[str]:
     return kinds_of(config, lambda layer: bool((layer + 1) % 2))
 

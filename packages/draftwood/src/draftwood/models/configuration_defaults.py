@@ -37,7 +37,6 @@ _MINISTRAL3_ROTARY = {
 }
 
 CLASSES: dict[str, ConfigurationClass] = {
-    **WITH_STATES,
     "llama": ConfigurationClass(
         "LlamaForCausalLM",
         values_of((32000, 4096, 11008, 32, 32, 2048), **_BIASES, mlp_bias=False, head_dim=None),
@@ -282,5 +281,6 @@ CLASSES: dict[str, ConfigurationClass] = {
         layer_types=windows_but_every(4),
         makes_windows=True,
     ),
+    **WITH_STATES,
 }
 """By Transformers' ``model_type``."""

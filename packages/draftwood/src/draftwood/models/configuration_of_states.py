@@ -4,6 +4,7 @@ from typing import Any
 
 from draftwood.models.configuration_class import (
     ConfigurationClass,
+    convolutions_but_told,
     states_but_every,
     values_of,
     without_network,
@@ -42,6 +43,19 @@ WITH_STATES = {
         | {"decoder_sparse_step": 1, "mlp_only_layers": []},
         partial=0.25,
         layer_types=states_but_every,
+    ),
+    "lfm2": ConfigurationClass(
+        "Lfm2ForCausalLM",
+        {
+            **{"vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288},
+            **{"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8},
+            **{"max_position_embeddings": 128_000, "norm_eps": 1e-5, "tie_word_embeddings": True},
+            **{"rope_parameters": None, "layer_types": None, "conv_bias": False},
+            **{"conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0},
+            **{"block_auto_adjust_ff_dim": True},
+        },
+        theta=1_000_000.0,
+        layer_types=convolutions_but_told,
     ),
 }
 """By Transformers' ``model_type``."""

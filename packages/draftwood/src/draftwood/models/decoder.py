@@ -121,7 +121,7 @@ class RunningState:
 
     Attributes:
         key_heads, value_heads: as many of the latter share each of the former.
-        key_dim, value_dim: of a head.
+        key_dim, value_dim: of a head; a convolution alone has no keys.
         taps: [channels kernel] of the depthwise convolution, the newest row's last.
         decays: [value_heads], factors of steps below 0.
         steps: [value_heads], added to what steps are made of.
@@ -135,10 +135,15 @@ class RunningState:
     key_dim: int
     value_dim: int
     taps: Numbers
-    decays: Numbers
-    steps: Numbers
-    norm: Numbers
-    is_tiled: bool
+    decays: Numbers | None
+    steps: Numbers | None
+    norm: Numbers | None
+    is_tiled: bool = False
+
+    @classmethod
+    def convolution(cls, heads: int, dim: int, taps: Numbers) -> "RunningState":
+        """A gated short convolution: nothing but the rows that it looks back at."""
+        return cls(heads, heads, 0, dim, taps, None, None, None)
 
     @property
     def kernel(self) -> int:
@@ -155,6 +160,8 @@ class RunningState:
         """Numbers that a row keeps: what it was fed, its keys, what it put under them, and each
         head's sum of logarithms of decays.
         """
+        if not self.key_dim:
+            return len(self.taps)
         return (
             len(self.taps) + self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1)
         )

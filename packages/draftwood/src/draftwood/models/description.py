@@ -101,7 +101,7 @@ class _Description:
         embedding = self._read(f"{prefix}embed_tokens.weight")
         sizes = self._sizes(2 * len(self.rotaries[0].frequencies))
         count = self.config.get("num_hidden_layers")
-        norm = self._norm(f"{prefix}norm")
+        norm = self._norm(f"{prefix}{self.family.modules.last_norm}")
         may_be_tied = self.config.get("tie_word_embeddings")
         is_tied = may_be_tied and "lm_head.weight" not in self.shapes
         return Decoder(
@@ -116,7 +116,8 @@ class _Description:
 
     def _sizes(self, rotary_dim: int) -> Sizes:
         config, head_dim = self.config, self.config.head_size
-        names = (name for name in self.shapes if name.endswith(".self_attn.q_norm.weight"))
+        ending = f".self_attn.{self.family.modules.query_norm}.weight"
+        names = (name for name in self.shapes if name.endswith(ending))
         query_norm = self.shapes.get(next(names, ""))
         return Sizes(
             hidden=config.get("hidden_size"),
@@ -140,14 +141,14 @@ class _Description:
 
     def _layer(self, index: int, sizes: Sizes, rotaries: list[str]) -> Layer:
         at, names = f"{self.family.prefix}layers.{index}.", self.family.norms
-        recurrence = self._recurrence(f"{at}linear_attn.") if self.config.has_state(index) else None
-        query, key, value, output = (
-            self._attention(f"{at}self_attn.", sizes)
-            if recurrence is None
-            else self._around(f"{at}linear_attn.", recurrence)
-        )
-        experts = self._experts(f"{at}mlp.") if self._has_experts(at) else None
-        gate, up, down = (None, None, None) if experts else self._network(f"{at}mlp.")
+        states, modules = self.family.states, self.family.modules
+        if states is not None and self.config.has_state(index):
+            recurrence, around = self._recurrence(f"{at}{states.module}.")
+        else:
+            recurrence, around = None, self._attention(f"{at}self_attn.", sizes)
+        query, key, value, output = around
+        experts = self._experts(f"{at}{modules.network}.") if self._has_experts(at) else None
+        gate, up, down = (None, None, None) if experts else self._network(f"{at}{modules.network}.")
         mlp_norm = names.attention if sizes.is_parallel else names.mlp
         rotary = self.family.rotary(self.config, index)
         return Layer(
@@ -155,8 +156,8 @@ class _Description:
             query=query,
             key=key,
             value=value,
-            query_norm=self._norm_if_any(f"{at}self_attn.q_norm"),
-            key_norm=self._norm_if_any(f"{at}self_attn.k_norm"),
+            query_norm=self._norm_if_any(f"{at}self_attn.{modules.query_norm}"),
+            key_norm=self._norm_if_any(f"{at}self_attn.{modules.key_norm}"),
             output=output,
             after_attention_norm=self._norm_of(at, names.after_attention),
             mlp_norm=self._norm_of(at, mlp_norm),
@@ -172,7 +173,7 @@ class _Description:
         )
 
     def _has_experts(self, at: str) -> bool:
-        return f"{at}mlp.experts.gate.weight" in self.shapes
+        return f"{at}{self.family.modules.network}.experts.gate.weight" in self.shapes
 
     def _read(self, name: str) -> Any:
         """A tensor that the configuration asks for."""
@@ -204,24 +205,40 @@ class _Description:
     def _attention(self, at: str, sizes: Sizes) -> list[Projection]:
         """Projections to queries, keys and values, and the one behind attention."""
         query, key, value = self._query_key_value(at, sizes)
-        if self.family.has_states:  # each head's gate is behind its query
+        states = self.family.states
+        if states is not None and states.gates_queries:  # each head's gate is behind its query
             heads = np.arange(query.weight.shape[0]).reshape(sizes.heads, 2, -1)
             query = query.reordered(heads.swapaxes(0, 1).flatten())
-        return [query, key, value, self._projection(f"{at}o_proj")]
+        return [query, key, value, self._projection(at + self.family.modules.output)]
 
-    def _recurrence(self, at: str) -> RunningState:
-        taps = self.floats(self._read(f"{at}conv1d.weight"))
-        return RunningState(
+    def _recurrence(self, at: str) -> tuple[RunningState, list[Projection]]:
+        """What a layer keeps of earlier rows, and the projections around it."""
+        if f"{at}conv.weight" in self.shapes:
+            return self._convolution(at)
+        state = RunningState(
             key_heads=self.config.get("linear_num_key_heads"),
             value_heads=self.config.get("linear_num_value_heads"),
             key_dim=self.config.get("linear_key_head_dim"),
             value_dim=self.config.get("linear_value_head_dim"),
-            taps=taps.reshape(len(taps), -1),
+            taps=self._taps(f"{at}conv1d"),
             decays=-np.exp(as_array(self._floats(f"{at}A_log"))),
             steps=self._floats(f"{at}dt_bias"),
             norm=self._floats(f"{at}norm.weight"),
             is_tiled=bool(getattr(self.config, TILED, False)),
         )
+        return state, self._around(at, state)
+
+    def _taps(self, name: str) -> Any:
+        weight = self.floats(self._read(f"{name}.weight"))
+        return weight.reshape(len(weight), -1)
+
+    def _convolution(self, at: str) -> tuple[RunningState, list[Projection]]:
+        """A gated short convolution: one factor of what it reads, the gate, and the other."""
+        hidden = self.config.get("hidden_size")
+        width = next(size for size in (64, 32, 16) if hidden % size == 0)
+        state = RunningState.convolution(hidden // width, width, self._taps(f"{at}conv"))
+        parts = self._projection(f"{at}in_proj").split([hidden] * 3)
+        return state, [*parts, self._projection(f"{at}out_proj")]
 
     def _around(self, at: str, recurrence: RunningState) -> list[Projection]:
         """Projections to what a recurrence is fed, by heads of keys, to the gate, to rates and
@@ -266,7 +283,7 @@ class _Description:
         parts = [self._projection(at + name) for name in self.family.gate_up]
         half = parts[0].weight.shape[0] // 2
         gate, up = parts if len(parts) == 2 else parts[0].split([half, half])
-        return gate, up, self._projection(f"{at}down_proj")
+        return gate, up, self._projection(at + self.family.modules.down)
 
     def _experts(self, at: str) -> Experts:
         routing = self.family.routing(self.config)

@@ -62,6 +62,42 @@ class LayerNorms:
 
 
 @dataclass(frozen=True)
+class Modules:
+    """Names of the modules of a layer, and of the norm behind all of them.
+
+    Attributes:
+        output, query_norm, key_norm: within attention.
+        network: of the gated network, or the experts.
+        down: within the gated network, behind what ``Family.gate_up`` names.
+        last_norm: behind the layers.
+    """
+
+    output: str = "o_proj"
+    query_norm: str = "q_norm"
+    key_norm: str = "k_norm"
+    network: str = "mlp"
+    down: str = "down_proj"
+    last_norm: str = "norm"
+
+
+@dataclass(frozen=True)
+class StateLayers:
+    """Layers that keep something of all rows, or of the last few, in the place of attention.
+
+    Such models run natively or in their own code, not lean.
+
+    Attributes:
+        kind: of these layers, as a configuration calls it.
+        module: that stands in the place of attention.
+        gates_queries: whether queries of the other layers have a gate behind them.
+    """
+
+    kind: str
+    module: str
+    gates_queries: bool = False
+
+
+@dataclass(frozen=True)
 class Routing:
     """Choice of experts by rows, by the softmax of the router's products.
 
@@ -92,8 +128,9 @@ class Family:
         query_key_value, gate_up: what the modules are called; one that holds several comes alone.
         router: what the module is called that chooses experts.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
-        has_states: whether layers of the kind ``linear_attention`` keep a running state, and
-            queries of the others have a gate behind them; such models run natively, not lean.
+        modules: see there, as for ``states``; None where all layers have attention.
+        epsilon: what the configuration calls the norms' epsilon.
+        inner_size: entries within the gated network; None for what the configuration says.
         is_parallel: whether attention and network read the same norm and are added together.
         rotary: which table of rotary frequencies a layer goes by, as its name begins; None for
             none.
@@ -113,7 +150,10 @@ class Family:
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
     router: str = "gate"
     is_interleaved: bool = False
-    has_states: bool = False
+    modules: Modules = Modules()
+    states: StateLayers | None = None
+    epsilon: str = "rms_norm_eps"
+    inner_size: Callable[[Any], int | None] = lambda config: None
     is_parallel: Callable[[Any], bool] = lambda config: False
     rotary: Callable[[Any, int], str | None] = lambda config, layer: ""
     scales: Callable[[Any], Scales] = lambda config: Scales()
@@ -200,7 +240,33 @@ _AROUND = LayerNorms(
     "post_feedforward_layernorm",
 )
 _BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
-_QWEN35 = Family("Qwen3.5", norm_shift=1.0, has_states=True, why_not=_why_not_qwen35)
+
+
+def _lfm2_inner_size(config: Any) -> int:
+    """Two thirds of what the configuration says, rounded up, where it says so."""
+    told = config.intermediate_size
+    if not config.block_auto_adjust_ff_dim:
+        return told
+    part, step = int(2 * told / 3), config.block_multiple_of
+    if config.block_ffn_dim_multiplier is None:
+        return part
+    return -(-int(config.block_ffn_dim_multiplier * part) // step) * step
+
+
+def _why_not_lfm2(config: Any) -> str | None:
+    if config.conv_bias:
+        return "its convolutions have biases"
+    if config.hidden_size % 16:
+        return f"its states have {config.hidden_size} entries, not a multiple of 16"
+    return None if config.conv_L_cache <= 32 else "its convolutions reach back too far"
+
+
+_QWEN35 = Family(
+    "Qwen3.5",
+    norm_shift=1.0,
+    states=StateLayers("linear_attention", "linear_attn", gates_queries=True),
+    why_not=_why_not_qwen35,
+)
 _QWEN35_EXPERTS = replace(
     _QWEN35,
     title="Qwen3.5 (experts)",
@@ -230,6 +296,19 @@ FAMILIES: dict[str, Family] = {
     "Qwen3_5ForCausalLM": _QWEN35,
     "Qwen3_5ForConditionalGeneration": replace(
         _QWEN35, title="Qwen3.5 with images (text alone)", prefix="model.language_model."
+    ),
+    "Lfm2ForCausalLM": Family(
+        "LFM2",
+        LayerNorms("operator_norm", "ffn_norm"),
+        modules=Modules(
+            *("out_proj", "q_layernorm", "k_layernorm", "feed_forward", "w2", "embedding_norm")
+        ),
+        gate_up=("w1", "w3"),
+        fixed_activation="silu",
+        states=StateLayers("conv", "conv"),
+        epsilon="norm_eps",
+        inner_size=_lfm2_inner_size,
+        why_not=_why_not_lfm2,
     ),
     "SeedOssForCausalLM": Family("Seed-OSS"),
     "Ernie4_5ForCausalLM": Family("ERNIE 4.5", is_interleaved=True),

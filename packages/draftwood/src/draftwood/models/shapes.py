@@ -15,7 +15,7 @@ NORMED_HEADS = (
     *("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
     *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Exaone4ForCausalLM"),
     *("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3NextForCausalLM"),
-    *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+    *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "Lfm2ForCausalLM"),
 )
 """Classes that norm queries and keys head by head."""
 WITH_SHARED_EXPERT = (
@@ -26,10 +26,16 @@ WITH_SHARED_EXPERT = (
 NORMED_WHOLE = ("Olmo2ForCausalLM", "OlmoeForCausalLM")
 """Classes that norm queries and keys across all heads."""
 NORMS_WITH_BIAS = ("StableLmForCausalLM",)
+CONVOLUTIONS = ("Lfm2ForCausalLM",)
+"""Classes whose layers without attention look a few rows back and have no other state."""
 JOINED_STATES = ("Qwen3NextForCausalLM",)
 """Classes whose recurrences have one tensor for all that rows are fed and gated by."""
 SMALL_OF_STATES = tuple(
-    f"linear_attn.{name}.weight" for name in ("in_proj_a", "in_proj_b", "in_proj_ba", "conv1d")
+    f"{name}.weight"
+    for name in (
+        *("linear_attn.in_proj_a", "linear_attn.in_proj_b", "linear_attn.in_proj_ba"),
+        *("linear_attn.conv1d", "conv.conv"),
+    )
 )
 """Tensors of a recurrence that are no matrices, or too small to be packed by themselves."""
 WITH_SINKS = ("GptOssForCausalLM",)
@@ -47,12 +53,14 @@ def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {f"{prefix}embed_tokens.weight": (vocab, hidden)}
     for layer in range(config.get("num_hidden_layers")):
         network = _experts if _is_mixture(config, layer) else _network
-        mixer = _recurrence if config.has_state(layer) else _attention
+        is_short = config.has_state(layer) and config.architecture in CONVOLUTIONS
+        recurrence = _convolution if is_short else _recurrence
+        mixer = recurrence if config.has_state(layer) else _attention
         parts = mixer(config) | network(config) | _norms(config)
         shapes |= {f"{prefix}layers.{layer}.{part}": shape for part, shape in parts.items()}
     if not config.get("tie_word_embeddings"):
         shapes["lm_head.weight"] = (vocab, hidden)
-    return shapes | _norm(f"{prefix}norm", config)
+    return shapes | _norm(f"{prefix}{config.family.modules.last_norm}", config)
 
 
 def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
@@ -70,7 +78,8 @@ def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
 def small_modules(family: Family) -> tuple[str, ...]:
     """Ends of the names of matrices that choose experts, or are too small to be packed alone."""
     routers = (family.router, "shared_expert_gate")
-    return (*(f"mlp.{name}.weight" for name in routers), *SMALL_OF_STATES)
+    network = family.modules.network
+    return (*(f"{network}.{name}.weight" for name in routers), *SMALL_OF_STATES)
 
 
 def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
@@ -96,20 +105,22 @@ def _attention(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     query = heads * config.head_size
     shared = config.get("num_key_value_heads") * config.head_size
-    gate = query if config.family.has_states else 0
+    states, modules = config.family.states, config.family.modules
+    gate = query if states is not None and states.gates_queries else 0
     outputs = (query + gate, shared, shared) if len(names) == 3 else (query + 2 * shared,)
     has_bias = bool(getattr(config, "attention_bias", getattr(config, "use_bias", False)))
     told = getattr(config, "qkv_bias", getattr(config, "use_qkv_bias", has_bias))
     inputs_have = name in BIASED_INPUTS or bool(told)
     outputs_have = bool(getattr(config, "attention_out_bias", has_bias))
     outputs_have = outputs_have and name not in WITHOUT_OUTPUT_BIAS
-    shapes = _linear("self_attn.o_proj", query, hidden, outputs_have)
+    shapes = _linear(f"self_attn.{modules.output}", query, hidden, outputs_have)
     for part, size in zip(names, outputs, strict=True):
         shapes |= _linear(f"self_attn.{part}", hidden, size, inputs_have)
     whole = name in NORMED_WHOLE
     if whole or name in NORMED_HEADS:
-        shapes["self_attn.q_norm.weight"] = (query if whole else config.head_size,)
-        shapes["self_attn.k_norm.weight"] = (shared if whole else config.head_size,)
+        sizes = (query, shared) if whole else (config.head_size, config.head_size)
+        for norm, size in zip((modules.query_norm, modules.key_norm), sizes, strict=True):
+            shapes[f"self_attn.{norm}.weight"] = (size,)
     return shapes | ({"self_attn.sinks": (heads,)} if name in WITH_SINKS else {})
 
 
@@ -132,13 +143,21 @@ def _recurrence(config: ModelConfiguration) -> dict[str, Shape]:
     return shapes | _linear("linear_attn.out_proj", values, hidden, False)
 
 
+def _convolution(config: ModelConfiguration) -> dict[str, Shape]:
+    hidden = config.get("hidden_size")
+    shapes = _linear("conv.in_proj", hidden, 3 * hidden, False)
+    shapes |= _linear("conv.out_proj", hidden, hidden, False)
+    return shapes | {"conv.conv.weight": (hidden, 1, config.get("conv_L_cache"))}
+
+
 def _network(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, inner = config.get("hidden_size"), config.inner_size
-    names = config.family.gate_up
+    names, modules = config.family.gate_up, config.family.modules
     has_bias = bool(getattr(config, "mlp_bias", getattr(config, "use_bias", False)))
-    shapes = _linear("mlp.down_proj", inner, hidden, has_bias)
+    shapes = _linear(f"{modules.network}.{modules.down}", inner, hidden, has_bias)
     for part in names:
-        shapes |= _linear(f"mlp.{part}", hidden, 2 * inner // len(names), has_bias)
+        width = 2 * inner // len(names)
+        shapes |= _linear(f"{modules.network}.{part}", hidden, width, has_bias)
     return shapes
 
 

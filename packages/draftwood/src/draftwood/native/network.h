@@ -15,6 +15,8 @@ struct Norm {
 // The gated delta rule in the place of attention (Yang et al. 2024, arXiv:2412.06464). What rows
 // are convolved to is a query, a key, and values; as many heads of values share a key. The matrices
 // of queries, keys and values give these (by key), the gate of the outputs, and the rates and steps.
+// Without key dimensions it is a gated short convolution, of the products of what the first and the
+// last of these give (Hasani et al. 2025, LFM2).
 struct Recurrence {
     int32_t key_heads, value_heads, key_dim, value_dim, kernel;  // no heads for no recurrence
     int32_t is_tiled;           // whether heads of values that share a key lie far apart
@@ -31,7 +33,9 @@ struct Recurrence {
     int channels() const { return 2 * key_dim + heads_per_key() * value_dim; }
     // Of one key head: what it was fed, the key, and of each head what was put under it, and the
     // logarithm of what is left of the state of the block's beginning.
-    int row_size() const { return channels() + key_dim + heads_per_key() * (value_dim + 1); }
+    int row_size() const {
+        return key_dim ? channels() + key_dim + heads_per_key() * (value_dim + 1) : channels();
+    }
     int state_size() const { return heads_per_key() * key_dim * value_dim; }
     int width() const { return value_heads * value_dim; }
 };

@@ -29,7 +29,7 @@ class Scan {
 public:
     // `mixed` and `results` are of the sequence's first row, with so many numbers from row to row.
     Scan(const Recurrence& layer, float epsilon, int unit, const CacheShape& shape, const Lineage& lineage,
-         const float* mixed, size_t mixed_stride, float* results, size_t results_stride,
+         float* mixed, size_t mixed_stride, float* results, size_t results_stride,
          ScanBench& bench)
         : layer(layer), epsilon(epsilon), unit(unit), shape(shape), lineage(lineage), mixed(mixed),
           mixed_stride(mixed_stride), results(results), results_stride(results_stride),
@@ -38,6 +38,8 @@ public:
 
     void run() {
         const size_t width = kept_size();
+        if (!keys)
+            for (int64_t row = 0; row < lineage.count; row++) multiply_factors(row);
         bench.kept.resize(lineage.count * width), bench.mixed.resize(layer.channels());
         bench.states.clear(), bench.used = 0;
         knows_first = first_block == 0 || (memory(first_block) && CacheShape::knows_state(
@@ -45,6 +47,7 @@ public:
         for (int64_t row = 0; row < lineage.count; row++) {
             const int64_t place = place_of(row), block = place / CACHE_BLOCK;
             const float* state = state_before(row, block);
+            if (!keys) { convolve(row), gate(row); continue; }
             gather(row, block * CACHE_BLOCK, place);
             step(row, state);
         }
@@ -63,7 +66,7 @@ private:
     const int unit;
     const CacheShape& shape;
     const Lineage& lineage;
-    const float* const mixed;
+    float* const mixed;
     const size_t mixed_stride;
     float* const results;
     const size_t results_stride;
@@ -75,7 +78,7 @@ private:
     int num_sources = 0;
 
     // Key, what each head put under it, and each head's sum of logarithms.
-    size_t kept_size() const { return keys + (size_t)heads * (values + 1); }
+    size_t kept_size() const { return keys ? keys + (size_t)heads * (values + 1) : 0; }
     const float* put_of(const float* kept, int head) const { return kept + keys + head * values; }
     float sum_of(const float* kept, int head) const { return kept[keys + heads * values + head]; }
 
@@ -130,10 +133,10 @@ private:
         for (const ScanBench::State& state : bench.states)
             if (state.block == block && state.node == node) return state.numbers;
         const float* const before = state_before(row, block - 1);
-        gather(row, (block - 1) * CACHE_BLOCK, block * CACHE_BLOCK);
+        if (keys) gather(row, (block - 1) * CACHE_BLOCK, block * CACHE_BLOCK);
         float* const home = node == COMMITTED || lineage.grows() ? memory(block) : nullptr;
         float* const after = home ? state_in(home) : room();
-        fold(before, after);
+        if (keys) fold(before, after);
         if (home) look_back(row, block, home);
         bench.states.push_back({block, node, after});
         return after;
@@ -318,7 +321,22 @@ private:
             for (int i = 0; i < channels; i += LANES)
                 store(to + i, fma(load(weights + i), load(inputs + i), load(to + i)));
         }
-        for (int i = 0; i < channels; i += LANES) store(to + i, silu(load(to + i)));
+        for (int i = 0; keys && i < channels; i += LANES) store(to + i, silu(load(to + i)));
+    }
+
+    // What a short convolution is fed.
+    void multiply_factors(int64_t row) {
+        float* const fed = mixed + row * mixed_stride + (size_t)unit * values;
+        const float* const other = fed + 2 * layer.width();
+        for (int i = 0; i < values; i += LANES) store(fed + i, load(fed + i) * load(other + i));
+    }
+
+    void gate(int64_t row) {
+        const size_t at = (size_t)unit * values;
+        const float* const gate = mixed + row * mixed_stride + layer.width() + at;
+        float* const result = results + row * results_stride + at;
+        for (int i = 0; i < values; i += LANES)
+            store(result + i, load(&bench.mixed[i]) * load(gate + i));
     }
 
     void make_unit(float* vector, float scale) const {
