@@ -226,10 +226,11 @@ private:
         make_unit(query, 1 / std::sqrt((float)keys)), make_unit(query + keys, 1);
         std::copy(query + keys, query + 2 * keys, kept);
         float by_key[CACHE_BLOCK], by_query[CACHE_BLOCK];
-        for (int i = 0; i < num_sources; i++) {
-            by_key[i] = dot(kept, sources[i]);
-            by_query[i] = dot(query, sources[i]);
-        }
+        int i = 0;
+        for (; i + 4 <= num_sources; i += 4)
+            multiply<4>(kept, query, &sources[i], &by_key[i], &by_query[i]);
+        for (; i < num_sources; i++)
+            multiply<1>(kept, query, &sources[i], &by_key[i], &by_query[i]);
         const float own = dot(query, kept);
         for (int head = 0; head < heads; head++) {
             const int which = layer.value_head(unit, head);
@@ -258,6 +259,23 @@ private:
             });
             finish(own_step.result, gates + (size_t)which * values);
         }
+    }
+
+    // Products of a row's key and query with the keys of some of its sources.
+    template <int COUNT>
+    void multiply(const float* key, const float* query, const float* const* some, float* by_key,
+                  float* by_query) const {
+        Floats of_key[COUNT]{}, of_query[COUNT]{};
+        for (int i = 0; i < keys; i += LANES) {
+            const Floats own = load(key + i), asked = load(query + i);
+            for (int j = 0; j < COUNT; j++) {
+                const Floats other = load(some[j] + i);
+                of_key[j] = fma(own, other, of_key[j]);
+                of_query[j] = fma(asked, other, of_query[j]);
+            }
+        }
+        for (int j = 0; j < COUNT; j++)
+            by_key[j] = sum(of_key[j]), by_query[j] = sum(of_query[j]);
     }
 
     // One row and head: what it reads, and where it puts what it writes and gives.
@@ -313,15 +331,16 @@ private:
         const int channels = layer.channels();
         const float* const taps = layer.taps + (size_t)unit * layer.kernel * channels;
         float* const to = bench.mixed.data();
-        std::fill(to, to + channels, 0.0f);
-        for (int tap = 0; tap < layer.kernel; tap++) {
-            const int64_t from = place - (layer.kernel - 1 - tap);
-            if (from < 0) continue;
-            const float *inputs = fed_at(row, from), *weights = taps + (size_t)tap * channels;
-            for (int i = 0; i < channels; i += LANES)
-                store(to + i, fma(load(weights + i), load(inputs + i), load(to + i)));
+        const float* inputs[CACHE_BLOCK];
+        const int first = (int)std::max<int64_t>(0, layer.kernel - 1 - place);
+        for (int tap = first; tap < layer.kernel; tap++)
+            inputs[tap] = fed_at(row, place - (layer.kernel - 1 - tap));
+        for (int i = 0; i < channels; i += LANES) {
+            Floats total{};
+            for (int tap = first; tap < layer.kernel; tap++)
+                total = fma(load(taps + (size_t)tap * channels + i), load(inputs[tap] + i), total);
+            store(to + i, keys ? silu(total) : total);
         }
-        for (int i = 0; keys && i < channels; i += LANES) store(to + i, silu(load(to + i)));
     }
 
     // What a short convolution is fed.
