@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,6 +175,32 @@ def test_a_prompt_goes_on_from_the_end_of_one_that_is_remembered() -> None:
         assert length == 0
     finally:
         NativeModel._compute = usual  # type: ignore[method-assign]
+
+
+def test_prompts_that_branch_off_twice_share_what_is_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second leaves a memory where it left the first one's way, from which the third goes on."""
+    model, ran = native(), list[int]()
+    usual, common = NativeModel._compute, some_tokens(70)
+
+    def counted(self: NativeModel, parts: list[Any], hidden: tuple[int, ...]) -> list[Any]:
+        ran.append(sum(part.place.count for part in parts))
+        return usual(self, parts, hidden)
+
+    monkeypatch.setattr(NativeModel, "_compute", counted)
+    prefixes, rows = Prefixes(model), list[int]()
+    for seed in range(1, 5):
+        prompt = [*common, seed, *some_tokens(30, seed)]
+        session, length = prefixes.start(prompt)
+        wanted = logits(model.start(), prompt)[length:]
+        ran.clear()
+        assert np.array_equal(logits(session, prompt[length:]), wanted)
+        rows.append(sum(ran))
+        prefixes.remember(session, prompt)
+        session.close()
+    assert rows[:2] == [101, 101]
+    assert rows[2:] == [101 - 64, 101 - 64]
 
 
 def test_memories_are_few_and_go_with_their_texts() -> None:

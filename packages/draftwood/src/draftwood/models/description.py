@@ -212,7 +212,7 @@ class _Description:
         return [query, key, value, self._projection(at + self.family.modules.output)]
 
     def _recurrence(self, at: str) -> tuple[RunningState, list[Projection]]:
-        """What a layer keeps of earlier rows, and the projections around it."""
+        """Read what a layer keeps of earlier rows, and the projections around it."""
         if f"{at}conv.weight" in self.shapes:
             return self._convolution(at)
         state = RunningState(

@@ -217,6 +217,15 @@ class BlockPool:
         """Give the last place of a text, at most its end, at which a pass may begin."""
         return length
 
+    def branch(self, slot: int, length: int) -> None:
+        """Have a slot's text keep what others that branch off behind so many tokens will go on from;
+        all blocks do, but those of running states.
+        """
+
+    def has_memory(self, block: int) -> bool:
+        """True if a block has more than keys and values, which texts go on from."""
+        return False
+
     def goes_on_behind(self, blocks: Sequence[int]) -> bool:
         """True if a pass may begin behind a text of these whole blocks."""
         return True

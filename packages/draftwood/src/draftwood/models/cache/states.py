@@ -32,6 +32,7 @@ class StateBlocks(BlockPool):
         self._tail = library.library().draftwood_cache_tail(shape)
         self._memories: dict[int, np.ndarray] = {}  # by block, the oldest first
         self._unused: list[np.ndarray] = []
+        self._branches: dict[int, int] = {}  # by slot: a block whose memory other texts will want
 
     @property
     def bytes(self) -> int:
@@ -43,6 +44,12 @@ class StateBlocks(BlockPool):
         while place and not self._goes_on(blocks, place):
             place = (place - 1) // PLACES * PLACES
         return place
+
+    def branch(self, slot: int, length: int) -> None:
+        self._branches[slot] = length // PLACES - 1
+
+    def has_memory(self, block: int) -> bool:
+        return self._is_known(block)
 
     def goes_on_behind(self, blocks: Sequence[int]) -> bool:
         return self._goes_on(blocks, PLACES * len(blocks))
@@ -58,14 +65,15 @@ class StateBlocks(BlockPool):
             table, last = self._tables[place.slot], (place.start + place.count - 1) // PLACES
             first = place.start // PLACES
             self._forget_before(table, first, place.start % PLACES)
+            wanted = {last, self._branches.get(place.slot)} if place.is_text else range(first, last)
+            wanted = {*wanted, last}.intersection(range(first, last + 1))
             for index in range(first + 1, table.count):
-                is_wanted = index == last or (index < last and not place.is_text)
                 memory = self._memories.get(table.addresses[index])
-                if memory is not None and is_wanted:
+                if memory is not None and index in wanted:
                     memory[:8] = 0  # of other tokens
                 elif self._refs[table.addresses[index]] == 1:
                     self._forget(table.addresses[index])
-            for index in range(last if place.is_text else first, last + 1):
+            for index in wanted:
                 if table.addresses[index] not in self._memories:
                     self._remember(table.addresses[index])
 
@@ -140,6 +148,8 @@ class StateBlocks(BlockPool):
 
     def _tidy(self) -> None:
         super()._tidy()
+        for slot in self._branches.keys() - self._tables.keys():
+            del self._branches[slot]
         if not self._tables:
             self._unused.clear()
 

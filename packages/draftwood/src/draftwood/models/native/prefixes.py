@@ -100,6 +100,7 @@ class Prefixes:
             if known < length + alike:
                 keys = keys[: self.pool.blocks_for(known)]
                 session.begin([self._kept[key].block for key in keys], known)
+                self.pool.branch(session.slot, length)
         return session, known
 
     def shared_blocks(self, prompt: Sequence[int], salt: str = "") -> int:
@@ -149,6 +150,8 @@ class Prefixes:
             if self.pool.holder is not self:
                 return
             keys = self._known(tokens, salt)
+            for index, key in enumerate(keys):
+                self._replace(key, session.slot, index)
             before = self._before(keys, salt)
             for index in range(len(keys), self.pool.blocks_for(len(tokens))):
                 key = (before, _block(tokens, index))
@@ -225,6 +228,15 @@ class Prefixes:
         self._behind.setdefault((before, tokens[0]), set()).add(key)
         self._numbers += 1
         self._kept[key] = _Kept(self._numbers, block)
+
+    def _replace(self, key: Key, slot: int, index: int) -> None:
+        """Keep a slot's block in the place of the same one where it alone has a memory."""
+        kept, own = self._kept[key], self.pool.blocks_of(slot)[index]
+        if self.pool.has_memory(own) and not self.pool.has_memory(kept.block):
+            block = self.pool.hold(slot, index)
+            if block is not None:
+                self.pool.release_block(kept.block)
+                self._kept[key] = _Kept(kept.number, block)
 
     def _forget(self, key: Key) -> None:
         """Give a block back."""
