@@ -180,7 +180,7 @@ def test_a_prompt_goes_on_from_the_end_of_one_that_is_remembered() -> None:
 def test_prompts_that_branch_off_twice_share_what_is_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The second leaves a memory where it left the first one's way, from which the third goes on."""
+    """The second leaves a memory where it branches off, from which the third goes on."""
     model, ran = native(), list[int]()
     usual, common = NativeModel._compute, some_tokens(70)
 

@@ -218,9 +218,7 @@ class BlockPool:
         return length
 
     def branch(self, slot: int, length: int) -> None:
-        """Have a slot's text keep what others that branch off behind so many tokens will go on from;
-        all blocks do, but those of running states.
-        """
+        """Have a slot's text keep what others go on from that branch off behind so many tokens."""
 
     def has_memory(self, block: int) -> bool:
         """True if a block has more than keys and values, which texts go on from."""

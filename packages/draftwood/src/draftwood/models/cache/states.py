@@ -13,8 +13,8 @@ from draftwood.native.formats import CacheNumbers
 LATE = PLACES // 2
 """Places of a block behind which no token of the block before it is likely to be taken back."""
 
-MOST_SPARE = 8
-"""Memories of texts that nobody writes, from which prompts that begin alike go on."""
+MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 30
+"""Memories of texts that nobody writes, from which prompts that begin alike go on; one at least."""
 
 
 class StateBlocks(BlockPool):
@@ -30,6 +30,7 @@ class StateBlocks(BlockPool):
         super().__init__(shape, numbers)
         self._memory_bytes: int = library.library().draftwood_memory_bytes(shape)
         self._tail = library.library().draftwood_cache_tail(shape)
+        self._most_spare = min(MOST_SPARE, max(1, MOST_SPARE_BYTES // max(1, self._memory_bytes)))
         self._memories: dict[int, np.ndarray] = {}  # by block, the oldest first
         self._unused: list[np.ndarray] = []
         self._branches: dict[int, int] = {}  # by slot: a block whose memory other texts will want
@@ -101,8 +102,6 @@ class StateBlocks(BlockPool):
                 self._forget(block)
 
     def _remember(self, block: int) -> None:
-        while self._unused and len(self._unused[-1]) != self._memory_bytes:
-            self._unused.pop()
         memory = self._unused.pop() if self._unused else aligned(self._memory_bytes)
         memory[:8] = 0
         self._memories[block] = memory
@@ -112,7 +111,7 @@ class StateBlocks(BlockPool):
         memory = self._memories.pop(block, None)
         if memory is not None:
             self._tail_of(block)[0] = 0
-            if len(self._unused) < MOST_SPARE:
+            if len(self._unused) < self._most_spare:
                 self._unused.append(memory)
 
     def _tail_of(self, block: int) -> np.ndarray:
@@ -143,7 +142,7 @@ class StateBlocks(BlockPool):
     def _forget_spare(self) -> None:
         """Keep the newest of the memories of blocks that belong to no sequence."""
         spare = [each for each in self._memories if each in self._held and self.is_spare(each)]
-        for block in spare[: max(0, len(spare) - MOST_SPARE)]:
+        for block in spare[: max(0, len(spare) - self._most_spare)]:
             self._forget(block)
 
     def _tidy(self) -> None:
