@@ -102,9 +102,10 @@ class LoadedTarget:
     def _held_tokens(self) -> int | None:
         """Most tokens of one text that the cache can ever hold; None for no limit."""
         model = self.plain.model
-        if not isinstance(model, NativeModel) or model.pool.limit is None:
+        if not isinstance(model, NativeModel) or (limit := model.pool.limit) is None:
             return None
-        return model.pool.limit // model.pool.block_bytes * model.pool.places_per_block
+        blocks = max(0, limit // model.pool.block_bytes - model.pool.beside)
+        return blocks * model.pool.places_per_block
 
     @property
     def exact(self) -> bool:
@@ -192,7 +193,7 @@ class LoadedTarget:
         pool.limit = wanted
         if wanted is None:
             pool.take_part(4 * self.settings.replicas_per_node)
-        least = pool.blocks_for(2 * LEAST_TOKENS) * pool.block_bytes
+        least = (pool.blocks_for(2 * LEAST_TOKENS) + pool.beside) * pool.block_bytes
         if pool.limit is not None and pool.limit < least:
             raise ValueError(
                 f"a cache of {pool.limit} bytes holds next to nothing; give --cache-memory"
@@ -206,8 +207,8 @@ class LoadedTarget:
         if held is None or not isinstance(model, NativeModel):
             return self.settings.max_batch
         shared = prompt // model.pool.places_per_block
-        own = model.pool.blocks_for(prompt + answer) - shared
-        free = model.pool.blocks_for(held) - shared
+        own = model.pool.blocks_for(prompt + answer) - shared + model.pool.beside
+        free = model.pool.blocks_for(held) - shared + model.pool.beside
         if own == 1:
             free -= 1  # the prompt's end stays as it is, for later ones
         return max(1, free // own)

@@ -11,7 +11,7 @@ import torch
 from draftwood.models.cache import states
 from draftwood.models.cache.states import StateBlocks
 from draftwood.models.decoder_model import DescribedModel
-from draftwood.models.model import ForwardInput, ModelSession
+from draftwood.models.model import CacheFullError, ForwardInput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
@@ -203,6 +203,86 @@ def test_prompts_that_branch_off_twice_share_what_is_before(
     assert rows[2:] == [101 - 64, 101 - 64]
 
 
+@pytest.mark.parametrize(("parts", "back"), [((100,), 20), ((50, 50, *[1] * 30), 90)])
+def test_a_tree_may_start_with_tokens_that_were_taken_back(
+    parts: tuple[int, ...], back: int
+) -> None:
+    model, tokens = native(), some_tokens(LENGTH + 20)
+    whole, session = logits(model.start(), tokens), model.start()
+    for count in parts:
+        session.extend(tokens[session.length : session.length + count])
+    end = session.length
+    session.rewind(back)
+    chain = DraftTree.of(tokens[end - back : end + 5], list(range(-1, back + 4)))
+    found = np.asarray(session.forward(chain, back).logits)
+    assert np.array_equal(found, whole[end : end + 5])
+
+
+@pytest.mark.parametrize("shares", ["fork", "prefixes"])
+def test_what_others_have_of_tokens_taken_back_is_not_gone_on_from(shares: str) -> None:
+    model, tokens = native(), some_tokens(LENGTH)
+    session, prefixes = model.start(), Prefixes(model)
+    session.extend(tokens[:97])
+    other = session.fork() if shares == "fork" else None
+    prefixes.remember(session, tokens[:97])
+    session.rewind(57)
+    text = [*tokens[:40], *some_tokens(24, seed=7), *tokens[:9]]
+    session.extend(text[40:64])
+    assert np.array_equal(logits(session, text[64:]), logits(model.start(), text)[64:])
+    if other is not None:
+        assert np.array_equal(logits(other, tokens[97:]), logits(model.start(), tokens)[97:])
+
+
+def test_a_full_cache_takes_the_memories_of_texts_that_ended() -> None:
+    model, tokens = native(), some_tokens(LENGTH)
+    pool, prefixes = pool_of(model), Prefixes(model)
+    pool.limit = 30 * pool.block_bytes + 4 * pool._memory_bytes
+    for seed in range(12):
+        text = [seed, *tokens]
+        session, length = prefixes.start(text)
+        session.extend(text[length:])
+        prefixes.remember(session, text)
+        session.close()
+        assert pool.bytes <= pool.limit
+    sessions = list[ModelSession]()
+
+    def begin(seed: int) -> None:
+        sessions.append(model.start())
+        sessions[-1].extend([seed, *tokens])
+
+    with pytest.raises(CacheFullError, match="more blocks"):
+        for seed in range(12):
+            begin(seed)
+    for each in sessions:
+        each.close()
+    model.start().extend(tokens)
+
+
+def test_what_fails_midway_leaves_nothing_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither blocks that nobody has, nor memories of tokens that were not run."""
+    model, tokens = native(), some_tokens(LENGTH)
+    session = model.start()
+    session.extend(tokens[:100])
+    used, usual = pool_of(model).used_blocks, StateBlocks._new_memory
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateBlocks, "_new_memory", fail)
+        for _ in range(3):
+            with pytest.raises(MemoryError):
+                session.fork()
+    assert pool_of(model).used_blocks <= used + 3
+    session.rewind(80)
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeModel, "prepare", fail)
+        with pytest.raises(MemoryError):
+            session.extend(tokens[20:50])
+    assert usual is StateBlocks._new_memory
+    assert np.array_equal(logits(session, tokens[20:50]), logits(model.start(), tokens)[20:50])
+
+
 def test_memories_are_few_and_go_with_their_texts() -> None:
     model, tokens = native(), some_tokens(LENGTH)
     session = model.start()
@@ -226,11 +306,11 @@ def test_memories_are_few_and_go_with_their_texts() -> None:
 
 def _without_marks(self: StateBlocks, places: list) -> None:  # type: ignore[type-arg]
     """Leave every memory as it is, whatever is written before its block."""
-    for place in places:
+    for place, _ in places:
         table = self._tables[place.slot]
         for index in range(place.start // states.PLACES, table.count):
             if table.addresses[index] not in self._memories:
-                self._remember(table.addresses[index])
+                self._attach(table.addresses[index], self._new_memory())
 
 
 def test_a_state_of_tokens_that_were_taken_back_would_be_noticed(

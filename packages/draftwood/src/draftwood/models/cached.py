@@ -135,10 +135,8 @@ class CachedModel(InProcess, ABC, Generic[P]):
         """Raise ValueError unless this model can run these layers."""
         require_layers(self, layers)
 
-    def catch_up(self, slot: int, length: int) -> None:
-        """Have all in the pool that a pass behind so many tokens of a slot reads; keys and values
-        are there.
-        """
+    def catch_up(self, slot: int, length: int) -> bool:
+        return False
 
 
 def _only(part: Packed, output: Any) -> Any:

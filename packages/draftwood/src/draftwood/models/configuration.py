@@ -198,7 +198,8 @@ def _renamed(kind: ConfigurationClass, text: Mapping[str, Any]) -> dict[str, Any
     for old, new in OLDER.items() if "conv_L_cache" in kind.values else ():
         if old in values:
             values[new] = values.pop(old)
-    if values.get("sliding_window") == 0:  # as Qwen2's mixtures say that there is none
+    is_off = values.get("sliding_window") == 0 and kind.architecture == "Qwen2MoeForCausalLM"
+    if is_off:  # as it says that there is none
         values["sliding_window"] = None
     foreign = [name for name in OF_SOME_CLASSES if name not in kind.values]
     return {name: each for name, each in values.items() if name not in foreign}

@@ -43,8 +43,10 @@ class PooledModel(Model, Protocol):
         """Raise ValueError unless this model can run these layers."""
         ...
 
-    def catch_up(self, slot: int, length: int) -> None:
-        """Have all in the pool that a pass behind so many tokens of a slot reads."""
+    def catch_up(self, slot: int, length: int) -> bool:
+        """Have all in the pool that a pass behind so many tokens of a slot reads, by running some
+        of them again; True if there were any.
+        """
         ...
 
 
@@ -265,7 +267,7 @@ class PooledSession(InProcess):
         self.model.catch_up(self.slot, self._length)
         with pool.lock:
             pool.cover([place])
-            pool.cover_states([place])
+            pool.cover_states([(place, self._length)])
             return pool.address_of(self.slot)
 
     def has_room(self, count: int) -> bool:

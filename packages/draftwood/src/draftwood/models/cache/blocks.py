@@ -84,7 +84,10 @@ class BlockPool:
     Attributes:
         limit: most bytes that it may take; None for no limit.
         holder: of blocks that no sequence has; asked for them back where memory ends.
+        beside: blocks for which each text has bytes beside its own, at most.
     """
+
+    beside: int = 0
 
     def __init__(self, shape: structures.CCacheShape, numbers: CacheNumbers) -> None:
         self.shape = shape
@@ -208,13 +211,15 @@ class BlockPool:
         tables = [self._tables[slot].blocks() for slot in slots]
         return sorted(range(len(slots)), key=tables.__getitem__)
 
-    def cover_states(self, places: Sequence[CacheSlice]) -> None:
+    def cover_states(self, places: Sequence[tuple[CacheSlice, int]]) -> None:
         """Have what running states take for the new tokens of a pass, where a model has any; call
-        it behind ``cover``.
+        it behind ``cover``, which raises alike, with the committed tokens before each.
         """
 
-    def sure_until(self, slot: int, length: int) -> int:
-        """Give the last place of a text, at most its end, at which a pass may begin."""
+    def sure_until(self, blocks: Sequence[int], length: int) -> int:
+        """Give the last place of a text in these blocks, at most its end, behind which a pass may
+        begin.
+        """
         return length
 
     def branch(self, slot: int, length: int) -> None:
@@ -223,10 +228,6 @@ class BlockPool:
     def has_memory(self, block: int) -> bool:
         """True if a block has more than keys and values, which texts go on from."""
         return False
-
-    def goes_on_behind(self, blocks: Sequence[int]) -> bool:
-        """True if a pass may begin behind a text of these whole blocks."""
-        return True
 
     def keep(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move the tokens at ``start + path`` to ``start``, in order.

@@ -2,13 +2,16 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 import numpy as np
 
 from draftwood.arrays import FloatType, Int, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
+from draftwood.models.cache.places import CacheSlice
 from draftwood.models.cache.states import StateBlocks
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device, Layers, RowAdapter, chunks
@@ -73,6 +76,7 @@ class NativeModel(DecoderModel[BlockPool]):
         clock: called before each forward pass with its input and its number of threads, to say
             where times are written down; gives the number of threads. None for no times.
         rounded: what runs in their place in a model of ``drafting``.
+        exact: the model that one of ``drafting`` was made of; None for a whole one.
 
     Raises:
         ValueError: for architectures of another shape, on other devices, for int8 on CPUs without
@@ -118,6 +122,7 @@ class NativeModel(DecoderModel[BlockPool]):
             self.abilities -= {"partial", "halves", "resume", "window", "cache", "rows"}
             self.abilities -= {"embeddings", "adapted_rows", "beside"}
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
+        self.exact: ref[NativeModel] | None = None  # the model without them
         self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
 
     @property
@@ -155,6 +160,7 @@ class NativeModel(DecoderModel[BlockPool]):
                 made = object.__new__(type(self))  # one model in all but what runs
                 vars(made).update(vars(self))
                 made._rounded = {}  # in the same one, it would keep itself in memory
+                made.exact = ref(self)
                 made.rounded = RoundedWeights(self.weights, layers, head, tokens)
                 made.structure = made.rounded.structure
                 self._rounded[key] = made
@@ -194,22 +200,54 @@ class NativeModel(DecoderModel[BlockPool]):
         return part.layers, part.embeddings is not None, part.adapter
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
-        for part in parts:
-            self.catch_up(part.place.slot, part.before)
+        if isinstance(self.pool, StateBlocks):
+            for part in parts:
+                self._have_before(part, self.pool)
         return super().run(parts)
 
-    def catch_up(self, slot: int, length: int) -> None:
-        """Run tokens of a text again behind which a running state is not known any more."""
-        start = self.pool.sure_until(slot, length)
-        if start == length:
+    def _have_before(self, part: Packed, pool: StateBlocks) -> None:
+        """Have the states of tokens and nodes before a part, where they are not known any more."""
+        slot, before, start = part.place.slot, part.before, part.place.start
+        is_behind = self.catch_up(slot, before)
+        if before == start or not (is_behind or not pool.holds_rows(slot, before, start)):
             return
-        assert isinstance(self.pool, StateBlocks)
-        for chunk in chunks(self.pool.tokens(slot, start, length)):
-            super().run([PackedInput.of_prompt(slot, start, chunk, "none")])
-            start += len(chunk)
+        assert isinstance(part, PackedInput)
+        assert part.tree is not None
+        count = start - before
+        first = replace(
+            part,
+            tokens=part.tree.tokens[:count],
+            positions=part.tree_positions[:count],
+            place=CacheSlice(slot, before, count),
+            sees=part.tree.ancestors[:count, :count],
+            tree_positions=part.tree_positions[:count],
+            keep="none",
+            hidden=(),
+        )
+        super().run([first])
+
+    def catch_up(self, slot: int, length: int) -> bool:
+        """Run tokens of a text again behind which a running state is not known any more, with the
+        model's own weights; True if there were any.
+        """
+        pool, own = self.pool, self if self.exact is None else self.exact()
+        if not isinstance(pool, StateBlocks):
+            return False
+        start = pool.sure_until(pool.blocks_of(slot), length)
+        if start == length:
+            return False
+        assert own is not None
+        try:
+            for chunk in chunks(pool.tokens(slot, start, length)):
+                DecoderModel.run(own, [PackedInput.of_prompt(slot, start, chunk, "none")])
+                start += len(chunk)
+        except BaseException:
+            pool.forget_behind(slot, start)
+            raise
+        return True
 
     def compute(self, parts: Sequence[Packed], hidden: Sequence[int]) -> list[Any]:
-        self.pool.cover_states([part.place for part in parts])
+        self.pool.cover_states([(part.place, part.before) for part in parts])
         order = self.pool.beginning_alike([part.place.slot for part in parts])
         made = self._compute([parts[number] for number in order], hidden)
         placed = dict(zip(order, made, strict=True))

@@ -94,13 +94,12 @@ class Prefixes:
                 keys.append(last)
             else:
                 alike = 0
-            session.begin([self._kept[key].block for key in keys], length + alike)
-            self._touch(keys)
-            known = self.pool.sure_until(session.slot, length + alike)
+            blocks = [self._kept[key].block for key in keys]
+            known = self.pool.sure_until(blocks, length + alike)
+            session.begin(blocks[: self.pool.blocks_for(known)], known)
             if known < length + alike:
-                keys = keys[: self.pool.blocks_for(known)]
-                session.begin([self._kept[key].block for key in keys], known)
                 self.pool.branch(session.slot, length)
+            self._touch(keys)
         return session, known
 
     def shared_blocks(self, prompt: Sequence[int], salt: str = "") -> int:
@@ -121,15 +120,12 @@ class Prefixes:
         with self.pool.lock:
             keys = self._known(prompt[: len(prompt) - 1], salt)
             if isinstance(session, PooledSession) and PLACES * len(keys) > session.length:
-                if not self._goes_on(keys):
+                blocks, length = [self._kept[key].block for key in keys], PLACES * len(keys)
+                if self.pool.sure_until(blocks, length) < length:
                     return session.length
-                session.begin([self._kept[key].block for key in keys], PLACES * len(keys))
+                session.begin(blocks, length)
                 self._touch(keys)
         return session.length
-
-    def _goes_on(self, keys: Sequence[Key]) -> bool:
-        """True if a pass may begin behind these blocks, as far as the pool knows."""
-        return self.pool.goes_on_behind([self._kept[key].block for key in keys])
 
     def remember(self, session: ModelSession, tokens: Sequence[int], salt: str = "") -> None:
         """Keep the blocks of a session's first tokens, which are these.
