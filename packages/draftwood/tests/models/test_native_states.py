@@ -246,13 +246,13 @@ def test_a_full_cache_takes_the_memories_of_texts_that_ended() -> None:
         assert pool.bytes <= pool.limit
     sessions = list[ModelSession]()
 
-    def begin(seed: int) -> None:
-        sessions.append(model.start())
-        sessions[-1].extend([seed, *tokens])
+    def begin_many() -> None:
+        for seed in range(12):
+            sessions.append(model.start())
+            sessions[-1].extend([seed, *tokens])
 
     with pytest.raises(CacheFullError, match="more blocks"):
-        for seed in range(12):
-            begin(seed)
+        begin_many()
     for each in sessions:
         each.close()
     model.start().extend(tokens)
