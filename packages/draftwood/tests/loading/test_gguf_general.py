@@ -4,6 +4,7 @@ numbers, and nothing of them on the disk.
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,12 @@ WIDE: dict[str, dict[str, Any]] = {
 TIED = ("gpt2",)
 
 
-def general_file(path: Path, kind: str, format: str | None = None) -> Path:
-    """A file whose matrices are stored so; None for float32."""
-    model_type, more, settings = ARCHITECTURES[kind]
-    form = None if format is None else gguf.GGMLQuantizationType[format]
-    more = {**more, **WIDE[kind], "initializer_range": 0.05}
-    model = build(model_type, **more, tie_word_embeddings=kind in TIED)
+def encoder(format: str | None) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Store numbers in a format, or as many random ones where that is known to llama.cpp alone."""
+    if format is None:
+        return None
 
     def encode(values: np.ndarray) -> np.ndarray:
-        assert format is not None
         if format in ("Q8_0", "Q4_0", "F16", "BF16"):
             return gguf.quantize(values, gguf.GGMLQuantizationType[format])
         shape = (values.size // values.shape[-1], values.shape[-1])
@@ -52,12 +50,22 @@ def general_file(path: Path, kind: str, format: str | None = None) -> Path:
         spread = 0.01 * 0.05 / float(usual.floats().std())
         return random_blocks(format, *shape, seed=values.size, spread=spread).stored
 
+    return encode
+
+
+def general_file(path: Path, kind: str, format: str | None = None) -> Path:
+    """A file whose matrices are stored so; None for float32."""
+    model_type, more, settings = ARCHITECTURES[kind]
+    form = None if format is None else gguf.GGMLQuantizationType[format]
+    more = {**more, **WIDE[kind], "initializer_range": 0.05}
+    model = build(model_type, **more, tie_word_embeddings=kind in TIED)
+
     def stored(name: str) -> Any:
         is_small = name.endswith(("conv.weight", "conv1d.weight", "position_embd.weight"))
         return None if is_small else form
 
     (found,) = write_gguf(
-        path, model, kind, settings, kind=stored if form else None, encode=encode if form else None
+        path, model, kind, settings, kind=stored if form else None, encode=encoder(format)
     )
     return found
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from test_gguf_files import ARCHITECTURES, build
+from test_gguf_general import encoder
 from transformers import PreTrainedModel
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
@@ -25,7 +26,6 @@ from draftwood.models.requirements import require_mtp_head
 from draftwood.native.library import available
 from gguf_writing import write_gguf
 from mtp_folders import in_file, layer_of
-from native.test_block_formats import random_blocks
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler")
 WIDE = {
@@ -45,15 +45,6 @@ def state_file(
     wide = WIDE if kind == "qwen35" else {**WIDE, "num_attention_heads": 4}
     model = build(model_type, **{**more, **wide}, tie_word_embeddings=tied)
 
-    def encode(values: np.ndarray) -> np.ndarray:
-        assert format is not None
-        if format in ("Q8_0", "Q4_0", "F16", "BF16"):
-            return gguf.quantize(values, gguf.GGMLQuantizationType[format])
-        shape = (values.size // values.shape[-1], values.shape[-1])
-        usual = random_blocks(format, *shape, seed=values.size)
-        spread = 0.01 * 0.05 / float(usual.floats().std())
-        return random_blocks(format, *shape, seed=values.size, spread=spread).stored
-
     def stored(name: str) -> Any:
         return None if name.endswith(SMALL) else form
 
@@ -62,7 +53,7 @@ def state_file(
     (found,) = write_gguf(
         *(path, model, kind, settings),
         kind=stored if form else None,
-        encode=encode if form else None,
+        encode=encoder(format),
     )
     return found
 
