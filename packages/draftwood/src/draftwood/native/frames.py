@@ -96,7 +96,10 @@ class NativeFrames(PackedHead):
     def _layers(self) -> "ctypes.Array[structures.CLayer] | None":
         shape = self.shape
         window = None if shape.window is None else shape.window + shape.frames
-        layers = [self._decoder_layer(name, shape.hidden, window) for name in shape.layers]
+        layers = [
+            self._decoder_layer(name, shape.hidden, window, number)
+            for number, name in enumerate(shape.layers)
+        ]
         return (structures.CLayer * len(layers))(*layers) if layers else None
 
     def _norms(self) -> "ctypes.Array[structures.CNorm]":

@@ -116,12 +116,15 @@ class PackedHead:
         self._pages = LargePages()
         self._lm_head = self._packed("the rows of the output head", lm_rows, lm_products)
 
-    def _decoder_layer(self, place: str, inputs: int, window: int | None) -> structures.CLayer:
+    def _decoder_layer(
+        self, place: str, inputs: int, window: int | None, number: int
+    ) -> structures.CLayer:
         """A decoder layer whose weights' names begin with ``place``.
 
         Args:
             inputs: entries that its attention reads.
             window: newest rows that a row sees, itself included; None for all.
+            number: of the layer in its head.
         """
         shape = self._sizes
         queries, keys = shape.heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
@@ -138,6 +141,7 @@ class PackedHead:
             **{own: self._norm(place + name) for own, name in _NORMS.items()},
             **{own: self._matrix(place + name, *sizes[own]) for own, name in _LAYER.items()},
             window=window or 0,
+            cached=number,
         )
 
     def _network(
@@ -304,7 +308,7 @@ class NativeHead(PackedHead, SessionHead):
 
     def _layer(self, number: int) -> structures.CLayer:
         inputs = self.shape.hidden * (2 if number == 0 and self.shape.reads else 1)
-        return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window)
+        return self._decoder_layer(f"layers.{number}.", inputs, self.shape.window, number)
 
 
 class LayerHead(SessionHead):
