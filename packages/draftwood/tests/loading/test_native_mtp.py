@@ -1,5 +1,6 @@
 """Layers for multi-token prediction beside native models, read from folders of three layouts."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from draftwood.models.requirements import require_mtp_head
 from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.sampling import Sampling
-from families import GROUPED, STATES, random_model, some_tokens
+from families import GROUPED, STATEFUL, STATES, random_model, some_tokens
 from mtp_folders import BEHIND, MIMO, QWEN, layer_of, told, write
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
@@ -34,6 +35,9 @@ MODELS = {
     "experts": ("Qwen3MoeConfig", {"head_dim": 8, **EXPERTS}, BEHIND),
     "norms from 1": ("GemmaConfig", {"head_dim": 8}, QWEN),
     "states": ("Qwen3_5TextConfig", STATES, QWEN),
+    "states, kinds of layers left out": ("Qwen3_5TextConfig", STATES, QWEN),
+    "states, as released": ("Qwen3_5TextConfig", STATES, QWEN),
+    "states, experts, as released": (*STATEFUL["qwen3.5-experts"], QWEN),
 }
 
 Found = tuple[Path, PreTrainedModel, MtpModel]
@@ -53,7 +57,25 @@ def written(folder: Path, kind: str) -> tuple[PreTrainedModel, MtpModel]:
     write(folder, model, layer, names)
     more = {"model_type": "mimo", "architectures": ["MiMoForCausalLM"]} if kind == "mimo" else {}
     told(folder, num_nextn_predict_layers=1, **more)
+    if kind.endswith("left out"):
+        told(folder, layer_types=None)
+    if kind.endswith("as released"):
+        release(folder)
     return model, layer
+
+
+def release(folder: Path) -> None:
+    """Lay a folder out as that of a model with images."""
+    path, names = folder / "model.safetensors", folder / "config.json"
+    text = json.loads(names.read_text(encoding="utf-8"))
+    kind = text["model_type"].removesuffix("_text")
+    whole = {"model_type": kind, "text_config": text, "vision_config": {}}
+    names.write_text(json.dumps(whole | {"tie_word_embeddings": text["tie_word_embeddings"]}))
+    tensors = {
+        name.replace("model.", "model.language_model.", 1): each
+        for name, each in load_file(path).items()
+    }
+    save_file(tensors, path, {"format": "pt"})
 
 
 def opened(folder: Path, products: Products | None = None) -> NativeModel:

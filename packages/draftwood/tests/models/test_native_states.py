@@ -177,6 +177,25 @@ def test_a_prompt_goes_on_from_the_end_of_one_that_is_remembered() -> None:
         NativeModel._compute = usual  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("length", [66, 75, 95, 96])
+def test_a_prompts_end_is_kept_beside_the_text_that_went_on(length: int) -> None:
+    """A chat whose thoughts are left out goes on from there."""
+    model, tokens = native(), some_tokens(LENGTH)
+    prefixes, session = Prefixes(model), model.start()
+    session.extend(tokens[:length])
+    prefixes.remember(session, tokens[:length])
+    for token in tokens[length:]:
+        session.extend([token])
+    prefixes.remember(session, tokens)
+    session.close()
+    text = [*tokens[:length], (tokens[length] + 1) % VOCAB, *some_tokens(9, 2)]
+    began, known = prefixes.start(text)
+    assert known == length
+    assert np.array_equal(logits(began, text[known:]), logits(model.start(), text)[known:])
+    began, known = prefixes.start([*tokens, 3])
+    assert known == LENGTH
+
+
 def test_prompts_that_branch_off_twice_share_what_is_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,8 +34,8 @@ def require_tree_support(hf_model: object, holds_states: bool = False) -> None:
     reason = _why_not(hf_model) if is_model else _why_no_model(hf_model)
     if is_model and reason is None and not holds_states and recurrent_layers(hf_model):
         reason = (
-            "keeps running states, which only HybridModel rolls back; load it with draftwood.load,"
-            " and call its generate in the place of custom_generate"
+            "keeps running states, which custom_generate cannot take back; load it with"
+            " draftwood.load, and call its generate"
         )
     if reason is not None:
         raise ValueError(f"{type(hf_model).__name__} {reason}")

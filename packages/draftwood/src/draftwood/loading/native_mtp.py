@@ -118,8 +118,7 @@ def parts_in(folder: Path, products: Products = "float32") -> MtpParts:
     layout = layout_in(arrays, layers)
     if layout is None:
         raise ValueError("it has none")
-    only = told | {"num_hidden_layers": 1}
-    only |= {"layer_types": [FULL]} if told.get("layer_types") else {}
+    only = _of_one_layer(told)
     config = ModelConfiguration(only)
     prefix, own = config.family.prefix, dict[str, Any]()
     for name, array in arrays.items():
@@ -147,6 +146,13 @@ def parts_in(folder: Path, products: Products = "float32") -> MtpParts:
         *(norm(layout.token), norm(layout.state)),
         Projection(joined, None),
     )
+
+
+def _of_one_layer(told: dict[str, Any]) -> dict[str, Any]:
+    """A configuration whose one layer has attention."""
+    has_kinds, text = hasattr(ModelConfiguration(told), "layer_types"), told.get("text_config")
+    change = {"num_hidden_layers": 1, **({"layer_types": [FULL]} if has_kinds else {})}
+    return told | (change if text is None else {"text_config": {**text, **change}})
 
 
 def _stored(

@@ -221,7 +221,7 @@ class _Description:
             key_dim=self.config.get("linear_key_head_dim"),
             value_dim=self.config.get("linear_value_head_dim"),
             taps=self._taps(f"{at}conv1d"),
-            decays=-np.exp(as_array(self._floats(f"{at}A_log"))),
+            decays=_negative_exponentials(self._floats(f"{at}A_log")),
             steps=self._floats(f"{at}dt_bias"),
             norm=self._floats(f"{at}norm.weight"),
             is_tiled=bool(getattr(self.config, TILED, False)),
@@ -315,6 +315,11 @@ class _Description:
         parts = (self._projection(f"{at}shared_expert.{part}_proj") for part in PARTS)
         gate = self._floats(f"{at}shared_expert_gate.weight")
         return {"shared": Expert(*parts), "shared_gate": gate.reshape(-1)}
+
+
+def _negative_exponentials(logarithms: Any) -> np.ndarray:
+    with np.errstate(over="ignore"):  # a state that nothing is left of
+        return -np.exp(as_array(logarithms))
 
 
 def halves(weights: Weights, sizes: Sizes) -> Int[np.ndarray, " outputs"]:

@@ -96,9 +96,11 @@ class Prefixes:
                 alike = 0
             blocks = [self._kept[key].block for key in keys]
             known = self.pool.sure_until(blocks, length + alike)
-            session.begin(blocks[: self.pool.blocks_for(known)], known)
             if known < length + alike:
                 self.pool.branch(session.slot, length)
+                keys, known = self._with_memory(keys, known, prompt[:-1], salt)
+                blocks = [self._kept[key].block for key in keys]
+            session.begin(blocks[: self.pool.blocks_for(known)], known)
             self._touch(keys)
         return session, known
 
@@ -197,16 +199,38 @@ class Prefixes:
         """Find what comes before the block behind these."""
         return self._kept[keys[-1]].number if keys else salt
 
-    def _most_alike(self, before: Before, tokens: Sequence[int]) -> tuple[Key | None, int]:
+    def _most_alike(
+        self, before: Before, tokens: Sequence[int], with_memory: bool = False
+    ) -> tuple[Key | None, int]:
         """Find the block behind this one, or the first, that begins with most of the tokens, and
         how many these are; None where none begins so.
+
+        Args:
+            with_memory: look among those that have one.
         """
         best, most = None, 0
         for key in self._behind.get((before, tokens[0]), ()) if tokens else ():
             alike = _alike(key[1], tokens)
-            if alike > most:
+            has_memory = not with_memory or self.pool.has_memory(self._kept[key].block)
+            if alike > most and has_memory:
                 best, most = key, alike
         return best, most
+
+    def _with_memory(
+        self, keys: list[Key], known: int, tokens: Sequence[int], salt: str
+    ) -> tuple[list[Key], int]:
+        """Find the blocks behind which most of the tokens are known of which a pass may begin.
+
+        Args:
+            keys: of the blocks with which the tokens begin.
+            known: tokens behind which a pass may begin in these.
+        """
+        for count in range(min(len(keys), len(tokens) // PLACES), known // PLACES - 1, -1):
+            before, rest = self._before(keys[:count], salt), tokens[count * PLACES :]
+            last, alike = self._most_alike(before, rest, with_memory=True)
+            if last is not None and count * PLACES + alike > known:
+                return [*keys[:count], last], count * PLACES + alike
+        return keys, known
 
     def _has_room(self, keys: Sequence[Key], length: int) -> bool:
         """True if the pool can copy the last of these blocks and go on to so many tokens."""
@@ -216,11 +240,14 @@ class Prefixes:
         return free is None or free - spare >= wanted
 
     def _keep(self, key: Key, block: int) -> None:
-        """Keep a block in the place of those that hold less of the same text."""
+        """Keep a block in the place of those that hold less of the same text, but for those from
+        which alone texts go on.
+        """
         before, tokens = key
         siblings = self._behind.get((before, tokens[0]), ())
         for other in [each for each in siblings if each[1] == tokens[: len(each[1])]]:
-            self._forget(other)
+            if not self.pool.has_memory(self._kept[other].block) or self.pool.has_memory(block):
+                self._forget(other)
         self._behind.setdefault((before, tokens[0]), set()).add(key)
         self._numbers += 1
         self._kept[key] = _Kept(self._numbers, block)
