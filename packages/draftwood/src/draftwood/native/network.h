@@ -16,7 +16,7 @@ struct Norm {
 // are convolved to is a query, a key, and values; as many heads of values share a key. The matrices
 // of queries, keys and values give these (by key), the gate of the outputs, and the rates and steps.
 // Without key dimensions it is a gated short convolution, of the products of what the first and the
-// last of these give (Hasani et al. 2025, LFM2).
+// last of these give (Amini et al. 2025, arXiv:2511.23404).
 struct Recurrence {
     int32_t key_heads, value_heads, key_dim, value_dim, kernel;  // no heads for no recurrence
     int32_t is_tiled;           // whether heads of values that share a key lie far apart

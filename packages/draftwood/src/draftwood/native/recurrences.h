@@ -28,9 +28,9 @@ struct ScanBench {
 class Scan {
 public:
     // `mixed` and `results` are of the sequence's first row, with so many numbers from row to row.
-    Scan(const Recurrence& layer, float epsilon, int unit, const CacheShape& shape, const Lineage& lineage,
-         float* mixed, size_t mixed_stride, float* results, size_t results_stride,
-         ScanBench& bench)
+    Scan(const Recurrence& layer, float epsilon, int unit, const CacheShape& shape,
+         const Lineage& lineage, float* mixed, size_t mixed_stride, float* results,
+         size_t results_stride, ScanBench& bench)
         : layer(layer), epsilon(epsilon), unit(unit), shape(shape), lineage(lineage), mixed(mixed),
           mixed_stride(mixed_stride), results(results), results_stride(results_stride),
           bench(bench), keys(layer.key_dim), values(layer.value_dim), heads(layer.heads_per_key()),
@@ -111,7 +111,7 @@ private:
 
     const float* kept_of(int64_t node) const {
         return node < lineage.ran() ? stored(lineage.before + node) + layer.channels()
-                                    : &bench.kept[(node - lineage.ran()) * kept_size()];
+                                    : bench.kept.data() + (node - lineage.ran()) * kept_size();
     }
 
     // The ancestors at places [from, to) of a row's text.
@@ -222,7 +222,7 @@ private:
         convolve(row);
         float* const query = bench.mixed.data();
         const float* const value = query + 2 * keys;
-        float* const kept = &bench.kept[row * kept_size()];
+        float* const kept = bench.kept.data() + row * kept_size();
         make_unit(query, 1 / std::sqrt((float)keys)), make_unit(query + keys, 1);
         std::copy(query + keys, query + 2 * keys, kept);
         float by_key[CACHE_BLOCK], by_query[CACHE_BLOCK];
@@ -376,7 +376,7 @@ private:
         float* const home = memory(place / CACHE_BLOCK);
         if (!home) return;
         float* const to = row_in(home, place % CACHE_BLOCK);
-        const float *inputs = fed(lineage.ran() + row), *kept = &bench.kept[row * kept_size()];
+        const float *inputs = fed(lineage.ran() + row), *kept = bench.kept.data() + row * kept_size();
         std::copy(inputs, inputs + layer.channels(), to);
         std::copy(kept, kept + kept_size(), to + layer.channels());
     }
