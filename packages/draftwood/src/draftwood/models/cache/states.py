@@ -110,7 +110,8 @@ class StateBlocks(BlockPool):
         first, last = before // PLACES, (place.start + place.count - 1) // PLACES
         if not place.is_text:
             return set(range(first, last + 1))
-        return {last, *range(first, last + 1)} & {last, self._branches.get(place.slot, last)}
+        branch = self._branches.get(place.slot, last)
+        return {last, branch} if first <= branch < last else {last}
 
     def _new_memories(self, place: CacheSlice, before: int) -> int:
         table, wanted = self._tables[place.slot], self._wanted_memories(place, before)
