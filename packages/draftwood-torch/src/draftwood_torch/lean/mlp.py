@@ -10,7 +10,6 @@ from torch.nn import functional
 from draftwood.models.decoder import Decoder, Expert, Experts
 from draftwood_torch.lean.layer import GatedMLP
 from draftwood_torch.lean.linear import Network, ToLinear
-from draftwood_torch.tensors import as_tensor
 
 
 def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
@@ -66,9 +65,9 @@ class Mixture:
             own, place = torch.where(chosen == expert)
             mixed[own] += self.networks[expert](rows[own]) * shares[own, place, None]
         if self.shared is not None:
-            weight: Tensor = as_tensor(self.experts.shared_gate)
-            gate = functional.linear(rows, weight[None]).sigmoid()
-            mixed += self.shared(rows) * gate
+            assert self.experts.shared_gate is not None
+            share = functional.linear(rows, self.experts.shared_gate[None]).sigmoid()
+            mixed += self.shared(rows) * share
         return mixed
 
     def choose(

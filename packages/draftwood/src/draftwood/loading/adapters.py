@@ -19,6 +19,7 @@ from draftwood.loading import hub
 from draftwood.loading.folders import ADAPTER, ADAPTER_WEIGHTS, MERGE
 from draftwood.loading.names import is_hub_id
 from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.decoder import tiled
 from draftwood.models.description import TILED
 from draftwood.models.shapes import SMALL_OF_STATES, matrix_shapes, tensor_shapes
 from draftwood.native.matrix import Adapted
@@ -193,15 +194,14 @@ def orders(module: str, config: ModelConfiguration) -> tuple[Order, Order]:
     name = module.rpartition(".")[2]
     if not getattr(config, TILED, False) or ".linear_attn." not in f".{module}":
         return None, None
-    keys, size = config.get("linear_num_key_heads"), config.get("linear_value_head_dim")
-    heads = np.arange(config.get("linear_num_value_heads")).reshape(keys, -1).T.flatten()
-    values = (size * heads[:, None] + np.arange(size)).flatten()
+    keys, heads = config.get("linear_num_key_heads"), config.get("linear_num_value_heads")
+    values = tiled(keys, heads, config.get("linear_value_head_dim"))
     if name == "in_proj_qkv":
         before = 2 * keys * config.get("linear_key_head_dim")
         return np.concatenate([np.arange(before), before + values]), None
     if name == "in_proj_z":
         return values, None
-    return (None, values) if name == "out_proj" else (heads, None)
+    return (None, values) if name == "out_proj" else (tiled(keys, heads, 1), None)
 
 
 def adapter_folder(name: str) -> Path:

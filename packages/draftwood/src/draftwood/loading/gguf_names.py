@@ -13,6 +13,7 @@ import numpy as np
 from draftwood.arrays import Float, Int
 from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.decoder import tiled
 
 TOP = {
     "token_embd": "model.embed_tokens",
@@ -244,8 +245,7 @@ class StateHeads:
         return values
 
     def _joined(self, rows: Float[np.ndarray, "..."], size: int) -> Float[np.ndarray, "..."]:
-        heads = rows.reshape(-1, self.keys, size, *rows.shape[1:])
-        return heads.swapaxes(0, 1).reshape(rows.shape)
+        return rows[tiled(self.keys, len(rows) // size, size).argsort()]
 
 
 def _is_norm(name: str) -> bool:

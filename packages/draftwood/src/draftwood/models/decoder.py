@@ -172,17 +172,22 @@ class RunningState:
         query, its key, and the values that share them.
         """
         keys = np.arange(2 * self.key_heads * self.key_dim).reshape(2, self.key_heads, -1)
-        group = self.value_heads // self.key_heads
-        values = keys.size + np.arange(self.value_heads * self.value_dim)
+        values = np.arange(self.value_heads * self.value_dim)
         if self.is_tiled:
-            shared = values.reshape(group, self.key_heads, -1).swapaxes(0, 1)
-        else:
-            shared = values.reshape(self.key_heads, group, -1)
-        parts = [
-            keys.swapaxes(0, 1).reshape(self.key_heads, -1),
-            shared.reshape(self.key_heads, -1),
-        ]
-        return np.concatenate(parts, 1).flatten()
+            values = tiled(self.key_heads, self.value_heads, self.value_dim).argsort()
+        parts = keys.swapaxes(0, 1), keys.size + values
+        return np.concatenate([part.reshape(self.key_heads, -1) for part in parts], 1).flatten()
+
+
+def tiled(key_heads: int, value_heads: int, dim: int) -> Int[np.ndarray, " rows"]:
+    """Say which row of heads of values each is where those that share a key lie far apart, not side
+    by side.
+
+    Args:
+        dim: rows of a head of values.
+    """
+    heads = np.arange(value_heads).reshape(key_heads, -1).T.flatten()
+    return (dim * heads[:, None] + np.arange(dim)).flatten()
 
 
 @dataclass(frozen=True, eq=False)

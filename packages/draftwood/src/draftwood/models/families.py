@@ -373,7 +373,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen2MoeForCausalLM": Family("Qwen2 (experts)", routing=_routing),
     "Qwen3_5MoeForCausalLM": _QWEN35_EXPERTS,
     "Qwen3_5MoeForConditionalGeneration": replace(
-        *(_QWEN35_EXPERTS,),
+        _QWEN35_EXPERTS,
         title="Qwen3.5 (experts) with images (text alone)",
         prefix="model.language_model.",
     ),

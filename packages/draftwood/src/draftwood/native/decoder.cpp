@@ -116,6 +116,8 @@ struct OwnRows {
 
 // What phases hand to each other, kept from run to run.
 struct Scratch {
+    CacheShape cache;
+    int mixed_width = 0;
     std::vector<float> stream, branch, mixed, attended, gated, cosines, sines;
     Rows narrow, attention,
         wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
@@ -142,8 +144,10 @@ struct Scratch {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
         const int attended_width = attended_width_of(decoder, run.layers);
+        cache = cache_shape(decoder, run.layers);
+        mixed_width = mixed_width_of(decoder, run.layers);
         grow(stream, decoder.hidden), grow(branch, decoder.hidden);
-        grow(mixed, mixed_width_of(decoder, run.layers)), grow(attended, attended_width),
+        grow(mixed, mixed_width), grow(attended, attended_width),
             grow(gated, ceil_div(decoder.intermediate_size, LANES) * LANES);
         grow(cosines, decoder.rotaries * decoder.rotary_dim / 2);
         grow(sines, decoder.rotaries * decoder.rotary_dim / 2);
@@ -186,7 +190,7 @@ struct Scratch {
     }
 
     void divide(const Decoder& decoder, const ForwardInput& run, int threads) {
-        trace_back(decoder, run);
+        trace_back(run);
         if (run.only_keys == run.num_sequences) return;
         const int heads_per_key = decoder.heads / decoder.num_kv_heads;
         std::vector<int64_t> windows;
@@ -203,9 +207,9 @@ struct Scratch {
         if (averages.size() < kept) averages.resize(kept);
     }
 
-    void trace_back(const Decoder& decoder, const ForwardInput& run) {
+    void trace_back(const ForwardInput& run) {
         lineages.clear();
-        if (!cache_shape(decoder, run.layers).row_size) return;
+        if (!cache.row_size) return;
         lineages.resize(run.num_sequences);
         for (int i = 0, row = 0; i < run.num_sequences; row += (int)run.sequences[i++].count)
             lineages[i].read(run.sequences[i], row, run.sees[i]);
@@ -238,8 +242,8 @@ public:
           threads(threads),
           is_apart(scratch.is_apart),
           clock(run.seconds, team),
-          mixed_width(mixed_width_of(decoder, run.layers)),
-          cache(cache_shape(decoder, run.layers)) {
+          mixed_width(scratch.mixed_width),
+          cache(scratch.cache) {
         plan();
     }
 
@@ -840,8 +844,9 @@ private:
         for (int thing = things.first; thing < things.last; thing++) {
             const Lineage& lineage = scratch.lineages[thing / layer.key_heads];
             const size_t row = lineage.first_row, width = layer.width();
-            Scan(layer, decoder.epsilon, thing % layer.key_heads, cache, lineage, &scratch.mixed[row * mixed_width],
-                 mixed_width, &scratch.attended[row * width], width, bench)
+            Scan(layer, decoder.epsilon, thing % layer.key_heads, cache, lineage,
+                 &scratch.mixed[row * mixed_width], mixed_width, &scratch.attended[row * width],
+                 width, bench)
                 .run();
         }
     }
