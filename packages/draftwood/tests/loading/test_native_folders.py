@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from test_packed import logits, own_home, saved  # noqa: F401  (a fixture)
 
 from draftwood.arrays import as_floats
-from draftwood.loading import devices, hub, models, native_folders
+from draftwood.loading import hub, models, native_folders
 from draftwood.loading.models import load_model
 from draftwood.loading.native_folders import read_folder, why_not
 from draftwood.models.decoder import Decoder
@@ -201,12 +201,12 @@ def test_pytorch_is_asked_for_a_device_where_there_may_be_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(devices, "OF_GPUS", ())
-    assert not devices.may_have_gpu()
-    monkeypatch.setattr(devices, "OF_GPUS", ("/dev/null",))
-    assert devices.may_have_gpu() == (sys.platform == "linux")
-    monkeypatch.setattr(devices, "is_there", lambda package: False)
-    assert not devices.may_have_gpu()
+    monkeypatch.setattr(hub, "OF_GPUS", ())
+    assert not hub.may_have_gpu()
+    monkeypatch.setattr(hub, "OF_GPUS", ("/dev/null",))
+    assert hub.may_have_gpu() == (sys.platform == "linux")
+    monkeypatch.setattr(hub, "is_there", lambda package: False)
+    assert not hub.may_have_gpu()
 
 
 def test_without_a_compiled_library_pytorch_runs_it(

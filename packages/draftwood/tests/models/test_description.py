@@ -15,10 +15,10 @@ from draftwood.models.cached import context_length
 from draftwood.models.configuration import (
     ModelConfiguration,
     UnknownConfigurationError,
+    classes,
     end_tokens_of,
     why_not_native,
 )
-from draftwood.models.configuration_defaults import CLASSES
 from draftwood.models.decoder import Decoder
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
@@ -353,20 +353,20 @@ def test_tensors_that_are_missing_or_of_other_shapes_are_named() -> None:
         describe(told(model), lambda asked: tensor(asked)[1:] if asked == name else tensor(asked))
 
 
-@pytest.mark.parametrize("model_type", [name for name in CLASSES if not CLASSES[name].part])
+@pytest.mark.parametrize("model_type", [name for name, each in classes().items() if not each.part])
 def test_defaults_are_those_of_the_classes_of_transformers(model_type: str) -> None:
     """A release of Transformers that changes one has to be read anew."""
     theirs = AutoConfig.for_model(model_type)
     ours = ModelConfiguration({"model_type": model_type})
     usual = theirs.hidden_size // theirs.num_attention_heads
     assert ours.head_size == (getattr(theirs, "head_dim", None) or usual)
-    for name in CLASSES[model_type].values.keys() - {"head_dim"}:
+    for name in classes()[model_type].values.keys() - {"head_dim"}:
         told = getattr(theirs, name, None)
         assert getattr(ours, name) == (told or None if name == "sliding_window" else told), name
     kinds = getattr(theirs, "layer_types", None)
     assert getattr(ours, "layer_types", None) == kinds
     found = ours.rope_parameters
-    if CLASSES[model_type].local_theta is None:
+    if classes()[model_type].local_theta is None:
         assert found == {**theirs.rope_parameters}
     else:
         assert {key: {**each} for key, each in theirs.rope_parameters.items()} == found

@@ -27,6 +27,7 @@ from draftwood.loading.gguf_files import (
     tokenizer_of,
     write_settings,
 )
+from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration, end_tokens_of, why_not_native
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import TILED, describe
@@ -203,6 +204,11 @@ def names_in(folder: Path) -> set[str]:
     """Names of the tensors of the model that a folder describes."""
     small = read_header(folder / REST)
     return {*small, *(f"{each.module}.weight" for each in _read_places(folder)[1])}
+
+
+def has_mtp(folder: Path) -> bool:
+    """True if the file that a folder describes has a layer for multi-token prediction."""
+    return any(name.startswith(MTP) for name in read_header(folder / REST))
 
 
 def own_tensors(folder: Path, products: Products) -> "dict[str, np.ndarray | Blocks]":

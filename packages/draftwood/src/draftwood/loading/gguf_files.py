@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwood.arrays import FloatType
-from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.loading.names import suffix
 from draftwood.models.configuration import ModelConfiguration, why_not_native
 from draftwood.optional import backend
@@ -227,6 +226,8 @@ def _native_writer(content: "Content", dtype: FloatType) -> Callable[[Path], Non
 
 def require_general(content: "Content") -> None:
     """Raise ValueError for a file that only the native path knows how to read."""
+    from draftwood.loading.gguf_settings import ARCHITECTURES
+
     reason = why_not_native(content.config)
     if ARCHITECTURES[content.architecture].is_native_alone:
         raise ValueError(f"files of {content.architecture} are read natively alone, and {reason}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from draftwood.arrays import Float, Int
 from draftwood.loading.gguf_settings import ARCHITECTURES
+from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.decoder import tiled
 
@@ -103,8 +104,6 @@ TENSOR = re.compile(
     r"(blk\.(?P<layer>\d+)\.)?(?P<rest>(?P<module>(shortconv\.)?\w+)(\.(?P<kind>weight|bias))?)"
 )
 FORETELLING = re.compile(r"blk\.(?P<layer>\d+)\.nextn\.(?P<module>\w+)\.weight")
-MTP = "mtp."
-"""Begins the names of the layer for multi-token prediction, as Qwen has them."""
 AROUND_MTP = {
     "eh_proj": f"{MTP}fc",
     "enorm": f"{MTP}pre_fc_norm_embedding",

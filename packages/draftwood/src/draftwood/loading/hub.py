@@ -6,6 +6,8 @@ Hugging Face id such as `org/name`. Whatever draftwood makes itself lies under `
 is used from there without any network.
 """
 
+import os
+import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from draftwood.arrays import FloatType
-from draftwood.loading.devices import device_of
 from draftwood.loading.folders import REST, check_folder, weight_bytes
 from draftwood.loading.gguf_blocks import blocks_folder, is_blocks_folder, own_products
 from draftwood.loading.gguf_files import (
@@ -38,9 +39,9 @@ from draftwood.loading.names import (
     require_dtype,
     unknown,
 )
-from draftwood.models.model import Device
+from draftwood.models.model import Cpu, Device
 from draftwood.native.formats import INTEGERS, Products
-from draftwood.optional import backend
+from draftwood.optional import backend, is_there
 from draftwood.storage.atomic import CANNOT_WRITE, explain_write_errors
 from draftwood.storage.home import expanded
 from draftwood.storage.memory import require_memory
@@ -49,6 +50,9 @@ from draftwood.storage.weights import SETTINGS, WEIGHTS
 
 if TYPE_CHECKING:
     from draftwood.loading.adapters import LoraAdapter
+
+OF_GPUS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
+"""Files of GPUs that PyTorch calls CUDA devices, on Linux."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,3 +385,32 @@ def _is_wanted(name: str, patterns: list[str]) -> bool:
 
 def _is_weights(name: str) -> bool:
     return name.endswith(".safetensors") and "/" not in name and not name.startswith("consolidated")
+
+
+def device_of(device: Any = None) -> Device:
+    """Resolve a device: by default CUDA if there is one, else the CPU.
+
+    Args:
+        device: as PyTorch calls it; its own devices are taken too.
+
+    Raises:
+        ValueError: for one that cannot be had.
+        ModuleNotFoundError: for another than the CPU without PyTorch.
+    """
+    if device is None and not may_have_gpu():
+        return Cpu()
+    if device is not None and str(device) in ("cpu", "cpu:0"):
+        return Cpu()
+    found = backend("the GPU here" if device is None else f"the device {device}").device(device)
+    return Cpu() if found.type == "cpu" else found
+
+
+def may_have_gpu() -> bool:
+    """True if PyTorch may find a CUDA device; it is not imported for that."""
+    if "torch" in sys.modules:
+        return sys.modules["torch"].cuda.is_available()
+    if not is_there("torch") or sys.platform == "darwin":
+        return False
+    if sys.platform == "win32":
+        return Path(os.environ.get("SYSTEMROOT", ""), "System32", "nvcuda.dll").exists()
+    return any(Path(name).exists() for name in OF_GPUS)

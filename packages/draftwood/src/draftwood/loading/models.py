@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from draftwood.loading import hub
 from draftwood.loading.gguf_blocks import (
     files_of,
+    has_mtp,
     is_blocks_folder,
     open_blocks,
     open_floats,
@@ -105,7 +106,8 @@ def load_model(
     loaded = _loaded(name, dtype, device, cache, changes)
     if changes is not None:
         vars(loaded.model)["adapter"] = changes.mark
-    if isinstance(loaded.model, NativeModel):
+    is_file = is_blocks_folder(loaded.folder)
+    if isinstance(loaded.model, NativeModel) and (not is_file or has_mtp(loaded.folder)):
         from draftwood.loading.native_mtp import offer
 
         offer(loaded.model, loaded.folder)

@@ -23,6 +23,8 @@ BUILTIN_NAMES = (
 )
 """Short names that draftwood knows itself."""
 DEFAULT_MODEL = BUILTIN_NAMES[0]
+MTP = "mtp."
+"""Begins the names of the layer for multi-token prediction, as Qwen has them."""
 MODELS = "draftwood.models"
 """Entry points that name packages with models, a folder each."""
 WRITERS = "draftwood.other_writers"

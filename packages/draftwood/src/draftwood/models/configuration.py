@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.models.configuration_defaults import CLASSES, ConfigurationClass
+from draftwood.models.configuration_class import ConfigurationClass
+from draftwood.models.configuration_defaults import CLASSES
 from draftwood.models.families import ACTIVATIONS, FAMILIES, Family
 from draftwood.models.rotary import is_number, rotary_of, why_unknown
 
@@ -19,12 +20,6 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 RENAMED = {"attention": FULL}
 SCALED = ("llama3", "yarn", "longrope")
 """Scalings that go by the length of the first training texts."""
-PARTIAL = {
-    kind.architecture
-    for kind in CLASSES.values()
-    if CLASSES.get(kind.part, kind).partial is not None
-}
-"""Classes that can rotate a part of each head."""
 OF_IMAGES = ("mrope_section", "mrope_interleaved")
 """Keys of rotary positions by which images differ from texts (Qwen3.5)."""
 REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
@@ -55,6 +50,7 @@ class ModelConfiguration:
     Attributes:
         family: see ``FAMILIES``.
         architecture: its name there.
+        rotates_parts: whether the class can rotate a part of each head.
         rope_parameters: with all that Transformers adds; by kinds of layers where they differ.
         windows: positions that each layer's attention reaches back, itself included; None for all.
 
@@ -77,7 +73,7 @@ class ModelConfiguration:
     def _read(self, told: Mapping[str, Any]) -> None:
         kind = _class_of(told)
         text = told["text_config"] if kind.part else told
-        text_kind = CLASSES[kind.part or told["model_type"]]
+        text_kind = classes(kind.part)[kind.part] if kind.part else kind
         values = {**text_kind.values, **_renamed(text_kind, text)}
         if kind.part:
             values["tie_word_embeddings"] = _tied(told, values)
@@ -85,6 +81,7 @@ class ModelConfiguration:
         vars(self).update(values)
         self.architecture = kind.architecture
         self.family: Family = FAMILIES[kind.architecture]
+        self.rotates_parts = text_kind.partial is not None
         _complete(self, text_kind)
         self.windows = _windows(self, text_kind)
         self.rope_parameters = _rope_parameters(self, text_kind, text)
@@ -168,12 +165,23 @@ def end_tokens_of(told: Mapping[str, Any], generation: Mapping[str, Any] | None)
     return frozenset([ends] if isinstance(ends, int) else ends or ())
 
 
+def classes(wanted: str = "") -> Mapping[str, ConfigurationClass]:
+    """Classes by Transformers' ``model_type``: all, or those where one of this name would be."""
+    if wanted in CLASSES:
+        return CLASSES
+    from draftwood.models.configuration_of_states import WITH_STATES
+
+    return CLASSES | WITH_STATES
+
+
 def _class_of(told: Mapping[str, Any]) -> ConfigurationClass:
-    kind = CLASSES.get(str(told.get("model_type")))
+    name = str(told.get("model_type"))
+    known = classes(name)
+    kind = known.get(name)
     if kind is None or not kind.architecture:
         raise UnknownConfigurationError(
             f"its model_type is {told.get('model_type')!r}, not one of"
-            f" {', '.join(name for name, each in CLASSES.items() if each.architecture)}"
+            f" {', '.join(name for name, each in known.items() if each.architecture)}"
         )
     text = told.get("text_config") if kind.part else told
     if not isinstance(text, Mapping) or text.get("model_type", kind.usual_part or kind.part) != (
@@ -383,7 +391,7 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
         return reason
     partial = parameters.get("partial_rotary_factor", 1.0)
     is_phi3 = config.architecture == "Phi3ForCausalLM"
-    is_part = 0 < partial < 1 and config.architecture in PARTIAL
+    is_part = 0 < partial < 1 and config.rotates_parts
     if partial != 1.0 and not is_part:
         return f"its partial_rotary_factor is {partial}"
     if is_phi3 and kind not in ("default", "longrope"):

@@ -11,7 +11,6 @@ from draftwood.models.configuration_class import (
     windows_but_every,
     windows_without_rotary,
 )
-from draftwood.models.configuration_of_states import WITH_STATES
 
 _WINDOWS: dict[str, Any] = {"sliding_window": 4096, "use_sliding_window": False}
 _BIASES: dict[str, Any] = {"attention_bias": False}
@@ -281,6 +280,5 @@ CLASSES: dict[str, ConfigurationClass] = {
         layer_types=windows_but_every(4),
         makes_windows=True,
     ),
-    **WITH_STATES,
 }
 """By Transformers' ``model_type``."""

@@ -14,7 +14,6 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from draftwood.arrays import address_of, aligned, as_array
-from draftwood.models.cache.lost_lock import LostLock
 from draftwood.models.cache.places import (
     PATIENCE,
     PLACES,
@@ -28,6 +27,7 @@ from draftwood.storage.memory import available_memory, prefer_large_pages
 
 if TYPE_CHECKING:
     from draftwood.models.cache.block_views import BlockViews
+    from draftwood.models.cache.lost_lock import LostLock
 
 FIRST = 4
 """Blocks that are asked of the system at first; later as many as there are."""
@@ -449,6 +449,8 @@ def _after_fork() -> None:
         if pool.lock.acquire(blocking=False):
             pool.lock.release()
         else:
+            from draftwood.models.cache.lost_lock import LostLock
+
             pool.lock = LostLock()
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from draftwood.arrays import FloatType, Int, address_of, as_array, as_floats, rounded
 from draftwood.models.cache.blocks import BlockPool
 from draftwood.models.cache.places import CacheSlice
-from draftwood.models.cache.states import StateBlocks
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device, Layers, RowAdapter, chunks
 from draftwood.models.native.step import kept_states, run_steps, sequences
@@ -25,6 +24,7 @@ from draftwood.native.matrix import Fill
 from draftwood.native.threads import threads
 
 if TYPE_CHECKING:
+    from draftwood.models.cache.states import StateBlocks
     from draftwood.models.native.embeddings_and_head import NativeEmbeddingsAndHead
     from draftwood.models.native.int4 import RoundedWeights
     from draftwood.models.native.row_adapter import MarkedRows
@@ -105,7 +105,8 @@ class NativeModel(DecoderModel[BlockPool]):
         half_type: HalfType = "bfloat16" if dtype == "bfloat16" else "float32"
         self.products: Products = products or half_type
         self.cache: CacheType | None = cache
-        super().__init__(model, _pool_of(model, half_type, cache))
+        pool, self._states = _pool_of(model, half_type, cache)
+        super().__init__(model, pool)
         self.dtype: FloatType = dtype
         self.library = library.library()
         self.clock: Callable[[structures.CForwardInput, int], int] | None = None
@@ -117,7 +118,7 @@ class NativeModel(DecoderModel[BlockPool]):
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
         self.abilities |= {"beside", "adapted_rows"}
         self.abilities -= {"cache"} if cache == "int8" else set()
-        if isinstance(self.pool, StateBlocks):
+        if self._states is not None:
             # a state goes by all tokens before it, and by no others
             self.abilities -= {"partial", "halves", "resume", "window", "cache", "rows"}
             self.abilities -= {"embeddings", "adapted_rows", "beside"}
@@ -200,12 +201,12 @@ class NativeModel(DecoderModel[BlockPool]):
         return part.layers, part.embeddings is not None, part.adapter
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
-        if isinstance(self.pool, StateBlocks):
+        if self._states is not None:
             for part in parts:
-                self._have_before(part, self.pool)
+                self._have_before(part, self._states)
         return super().run(parts)
 
-    def _have_before(self, part: Packed, pool: StateBlocks) -> None:
+    def _have_before(self, part: Packed, pool: "StateBlocks") -> None:
         """Have the states of tokens and nodes before a part, where they are not known any more."""
         slot, before, start = part.place.slot, part.before, part.place.start
         is_behind = self.catch_up(slot, before)
@@ -230,8 +231,8 @@ class NativeModel(DecoderModel[BlockPool]):
         """Run tokens of a text again behind which a running state is not known any more, with the
         model's own weights; True if there were any.
         """
-        pool, own = self.pool, self if self.exact is None else self.exact()
-        if not isinstance(pool, StateBlocks):
+        pool, own = self._states, self if self.exact is None else self.exact()
+        if pool is None:
             return False
         start = pool.sure_until(pool.blocks_of(slot), length)
         if start == length:
@@ -365,8 +366,12 @@ class NativeModel(DecoderModel[BlockPool]):
         return bytes(index not in left_out for index in range(self.layers))
 
 
-def _pool_of(model: DescribedModel, floats: HalfType, cache: CacheType | None) -> BlockPool:
-    """A cache of keys and values in floats of this type, or in bytes with scales."""
+def _pool_of(
+    model: DescribedModel, floats: HalfType, cache: CacheType | None
+) -> "tuple[BlockPool, StateBlocks | None]":
+    """A cache of keys and values in floats of this type, or in bytes with scales; once more where
+    it holds running states.
+    """
     sizes = model.decoder.sizes
     dim = (
         sizes.head_dim if cache is None else library.library().draftwood_padded_dim(sizes.head_dim)
@@ -381,7 +386,12 @@ def _pool_of(model: DescribedModel, floats: HalfType, cache: CacheType | None) -
         row_size=sum(each.row_size for each in recurrences),
         lookback=max((each.kernel - 1 for each in recurrences), default=0),
     )
-    return (StateBlocks if recurrences else BlockPool)(shape, cache or floats)
+    if not recurrences:
+        return BlockPool(shape, cache or floats), None
+    from draftwood.models.cache.states import StateBlocks
+
+    states = StateBlocks(shape, cache or floats)
+    return states, states
 
 
 def _joined(pieces: Sequence[np.ndarray]) -> np.ndarray:
