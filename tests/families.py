@@ -294,6 +294,37 @@ STATEFUL: dict[str, tuple[str, dict[str, object]]] = {
     "qwen3-next": ("Qwen3NextConfig", {**STATES, **SHARED, "mlp_only_layers": [1]}),
 }
 """Families some of whose layers keep running states."""
+HALVES = {  # layers with a window have other heads
+    **{**MIXED, "initializer_range": 0.1, "head_dim": 16},
+    **{"global_head_dim": 32, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 2.0},
+}
+WITH_INPUTS = {
+    **{**HALVES, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB},
+    **{"num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+}
+KEYS_AS_VALUES = {**HALVES, "attention_k_eq_v": True, "num_global_key_value_heads": 1}
+BESIDE = {
+    **{"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2},
+    "moe_intermediate_size": 16,
+}
+UNLIKE: dict[str, tuple[str, dict[str, object]]] = {
+    "gemma4": ("Gemma4TextConfig", KEYS_AS_VALUES),
+    "gemma4-inputs": ("Gemma4TextConfig", WITH_INPUTS),
+    "gemma4-experts": ("Gemma4TextConfig", {**KEYS_AS_VALUES, **BESIDE}),
+    "gemma4-images": (
+        "Gemma4Config",
+        {
+            "text_config": {**WITH_INPUTS, "pad_token_id": 0},
+            "vision_config": {
+                **{"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16},
+                **{"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8},
+            },
+            "audio_config": None,
+            "model_class": "Gemma4ForConditionalGeneration",
+        },
+    ),
+}
+"""Families whose layers differ, or have inputs of their own."""
 LEAN = (
     "llama",
     "llama-scaled",
@@ -331,9 +362,10 @@ ROUTED = (
     "olmoe",
     "gpt-oss",
 )  # to experts
-NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *STATEFUL, *WITH_IMAGES)
+NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *STATEFUL, *UNLIKE, *WITH_IMAGES)
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
 LEAN_PATHS += [f"{family}/{path}" for family in (*ROUTED, *GROWN) for path in ("lean", "native")]
+LEAN_PATHS += [f"{family}/native" for family in UNLIKE if family != "gemma4-images"]
 FAST = (
     "mistral-window/lean",
     "llama/recorded",
@@ -355,7 +387,7 @@ def hf_model(family: str) -> PreTrainedModel:
 
 @cache
 def _hf_model(family: str, seed: int = 0) -> PreTrainedModel:
-    name, options = (FAMILIES | STATEFUL)[family]
+    name, options = (FAMILIES | STATEFUL | UNLIKE)[family]
     options = {key: value for key, value in options.items() if key != "init_std" or family == "opt"}
     return random_model(name, options, seed)
 
@@ -371,10 +403,15 @@ def random_model(name: str, options: dict[str, object], seed: int = 0) -> PreTra
     else:
         model = getattr(transformers, str(kind))(config).eval()
     with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
-        for name, parameter in model.named_parameters():
-            if parameter.ndim == 1 or name.endswith("_bias"):
-                parameter += torch.rand(parameter.shape) - 0.5
+        scalars = [each for name, each in model.named_buffers() if name.endswith("layer_scalar")]
+        vectors = [each for name, each in model.named_parameters() if _is_vector(name, each)]
+        for parameter in (*vectors, *scalars):
+            parameter += torch.rand(parameter.shape) - 0.5
     return model
+
+
+def _is_vector(name: str, parameter: Tensor) -> bool:
+    return parameter.ndim == 1 or name.endswith("_bias")
 
 
 def recorded(model: PreTrainedModel) -> LeanModel:

@@ -18,6 +18,14 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 Kind = Callable[[str], gguf.GGMLQuantizationType]
 SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe")
 INTERLEAVED = ("llama", "smollm3", "granite", "mistral3", "internlm2")
+WHOLE = {
+    "self_attn.sinks": "attn_sinks.weight",
+    "layer_scalar": "layer_output_scale.weight",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+}
+"""Tensors of a layer that stay whole, and their names in files."""
 
 
 def write_gguf(
@@ -69,7 +77,11 @@ def write_gguf(
 
 
 def shape_of(config: Any) -> dict[str, Any]:
-    """The settings that the converter writes for every decoder."""
+    """The settings that the converter writes for every decoder; layers that differ from the first
+    kind's are told beside them.
+    """
+    if config.model_type == "gemma4_text":
+        config = config.per_layer_config["sliding_attention"]
     heads = config.num_attention_heads
     shape = {
         "context_length": config.max_position_embeddings,
@@ -106,7 +118,15 @@ def shape_of(config: Any) -> dict[str, Any]:
 
 def converted(model: PreTrainedModel, architecture: str) -> dict[str, np.ndarray]:
     """The weights under llama.cpp's names and in its layouts."""
-    return laid_out(model.state_dict(), architecture, model.config)
+    found = laid_out(model.state_dict(), architecture, model.config)
+    return found | (still_pairs(model.config) if architecture == "gemma4" else {})
+
+
+def still_pairs(config: Any) -> dict[str, np.ndarray]:
+    """Gemma 4's pairs that are not turned, which the converter tells by factors."""
+    size = config.per_layer_config["full_attention"].head_dim
+    turned = int(size * config.rope_parameters["full_attention"]["partial_rotary_factor"] / 2)
+    return {"rope_freqs.weight": np.array([1.0] * turned + [1e30] * (size // 2 - turned))}
 
 
 def laid_out(
@@ -120,10 +140,10 @@ def laid_out(
         values = tensor.float().numpy()
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        if ".experts." in name:
+        if (own := WHOLE.get(".".join(name.split(".")[3:]))) is not None:
+            found[f"blk.{name.split('.')[2]}.{own}"] = values
+        elif ".experts." in name:
             found |= _experts(name, values, architecture)
-        elif name.endswith(".sinks"):
-            found[f"blk.{name.split('.')[2]}.attn_sinks.weight"] = values
         else:
             known = name.replace(".dt_bias", ".dt_proj.bias")
             told = names.get_name(known, try_suffixes=(".weight", ".bias"))

@@ -134,7 +134,7 @@ class TorchBackend(Backend):
     def lean_model(self, hf_model: Any) -> "LeanModel | TransformersModel":
         from draftwood_torch.lean.model import LeanModel
 
-        if FAMILIES[type(hf_model).__name__].states is not None:
+        if not FAMILIES[type(hf_model).__name__].is_lean:
             return self.general_model(hf_model)
         return LeanModel(hf_model)
 

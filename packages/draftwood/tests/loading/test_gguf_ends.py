@@ -104,6 +104,10 @@ def test_ends_of_turns_may_be_tokens_of_the_user(tmp_path: Path) -> None:
     kinds = (CONTROL, CONTROL, USER_DEFINED, CONTROL, NORMAL, NORMAL)
     assert ends_of(tmp_path / "m.gguf", "{{ messages }}<end_of_turn>", kinds) == [1, 2]
     assert ends_of(tmp_path / "m.gguf", None, kinds) == 1
+    words = ("<pad>", "<eos>", "<|tool_response>", "<turn|>")  # as in Gemma 4
+    template = "{{ messages }}<turn|><|tool_response>"
+    ends = ends_of(tmp_path / "m.gguf", template, (CONTROL, CONTROL, USER_DEFINED, CONTROL), words)
+    assert ends == [1, 2, 3]
     words = ("<s>", "</s>", "<eos>")
     assert ends_of(tmp_path / "m.gguf", None, (CONTROL, CONTROL, USER_DEFINED), words) == 1
 

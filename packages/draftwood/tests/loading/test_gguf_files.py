@@ -61,7 +61,9 @@ def build(model_type: str, **more: Any) -> PreTrainedModel:
         model_type, **{**SMALL, "rope_parameters": dict(FREQUENCY), **more}
     )
     model = AutoModelForCausalLM.from_config(config).eval()
-    for name, parameter in model.named_parameters():
+    for name, parameter in [*model.named_parameters(), *model.named_buffers()]:
+        if name.endswith(("inv_freq", "embed_scale")):
+            continue
         if parameter.ndim == 1 or name.endswith(
             "_bias"
         ):  # norms and biases too must come out where they were put in
@@ -262,6 +264,35 @@ DELTA_RULE = {
     **{"linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "initializer_range": 0.1},
     "rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.25},
 }
+WINDOW, WHOLE = "sliding_attention", "full_attention"
+GEMMA4: dict[str, Any] = {
+    **{"tie_word_embeddings": True, "sliding_window": 8, "final_logit_softcapping": 3.0},
+    **{"head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 0},
+    "rope_parameters": {
+        WHOLE: {**FREQUENCY, "rope_type": "proportional", "partial_rotary_factor": 0.25},
+        WINDOW: NEAR,
+    },
+}
+GEMMA4_SETTINGS: dict[str, Any] = {
+    **{"attention.key_length": 16, "attention.value_length": 16, "rope.dimension_count": 16},
+    **{"attention.key_length_swa": 8, "attention.value_length_swa": 8},
+    **{"rope.dimension_count_swa": 8, "rope.freq_base_swa": 10000.0},
+    **{"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
+}
+KEYS_ARE_VALUES = (
+    GEMMA4
+    | {
+        **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+        "layer_types": [WINDOW, WINDOW, WHOLE],
+    },
+    GEMMA4_SETTINGS
+    | {
+        **{"embedding_length_per_layer_input": 0, "attention.shared_kv_layers": 0},
+        "attention.head_count_kv": [2, 2, 1],
+        "attention.sliding_window_pattern": [True, True, False],
+    },
+)
+"""Gemma 4 without per-layer embeddings: its configuration, and the settings of its file."""
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
     "llama, tied": ("llama", {"tie_word_embeddings": True}, {}),
@@ -433,6 +464,31 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"attention.sliding_window": 8, "logit_scale": 0.25, "rope.scaling.type": "none"},
     ),
     "gemma": ("gemma", {}, {}),
+    "gemma4": (
+        "gemma4_text",
+        GEMMA4
+        | {
+            **{"hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": len(TOKENS)},
+            **{"num_hidden_layers": 6, "layer_types": [WINDOW, WHOLE] * 3},
+            **{"num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+        },
+        GEMMA4_SETTINGS
+        | {
+            **{"embedding_length_per_layer_input": 32, "attention.shared_kv_layers": 2},
+            "attention.sliding_window_pattern": [True, False] * 3,
+            "feed_forward_length": [64] * 4 + [128] * 2,
+        },
+    ),
+    "gemma4, keys are values": ("gemma4_text", *KEYS_ARE_VALUES),
+    "gemma4, experts": (
+        "gemma4_text",
+        KEYS_ARE_VALUES[0]
+        | {
+            **{"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2},
+            "moe_intermediate_size": 32,
+        },
+        KEYS_ARE_VALUES[1] | {**EXPERT_SETTINGS, "expert_feed_forward_length": 32},
+    ),
     "starcoder2": ("starcoder2", {}, {}),
     "nemotron": ("nemotron", {"rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5}}, {}),
     "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}, {}),

@@ -34,7 +34,8 @@ from gguf_writing import write_gguf
 from thinning import thinned
 
 GENERAL = ("starcoder2", "nemotron", "gpt2")
-NATIVE = [kind for kind in ARCHITECTURES if kind not in (*GENERAL, "qwen35", "qwen35moe")]
+ALONE = ("qwen35", "qwen35moe", "gemma4")
+NATIVE = [kind for kind in ARCHITECTURES if kind.split(",")[0] not in (*GENERAL, *ALONE)]
 """Read by Transformers' layouts too, which they are compared with."""
 TOKENS = [5, 9, 33, 7, 120, 8, 64, 3, 201, 17, 5, 9]
 

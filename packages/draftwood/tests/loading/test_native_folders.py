@@ -136,7 +136,7 @@ def test_the_head_and_the_embedding_are_handed_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"rope_scaling": {"rope_type": "proportional", "factor": 2.0}}, "'proportional'"),
+        ({"hidden_act": "relu"}, "its activation is relu"),
         ({"dtype": "float64"}, "its weights are float64"),
     ],
 )

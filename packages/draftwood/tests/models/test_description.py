@@ -34,6 +34,7 @@ from families import (
     GROUPED,
     NATIVE,
     STATEFUL,
+    UNLIKE,
     WITH_IMAGES,
     hf_model,
     random_model,
@@ -75,7 +76,7 @@ def described(model: Any) -> Decoder:
 @pytest.mark.parametrize("family", NATIVE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_part_is_that_of_transformers(family: str, dtype: torch.dtype) -> None:
-    model: Any = random_model(*(FAMILIES | STATEFUL)[family])
+    model: Any = random_model(*(FAMILIES | STATEFUL | UNLIKE)[family])
     for parameter in model.parameters():  # tables of frequencies are float32 in every type
         parameter.data = parameter.data.to(dtype)
     assert list(differences(described(model), read_decoder(model))) == []
@@ -353,14 +354,21 @@ def test_tensors_that_are_missing_or_of_other_shapes_are_named() -> None:
         describe(told(model), lambda asked: tensor(asked)[1:] if asked == name else tensor(asked))
 
 
+OF_HEADS = {"head_dim", "global_head_dim", "num_global_key_value_heads", "per_layer_config"}
+
+
 @pytest.mark.parametrize("model_type", [name for name, each in classes().items() if not each.part])
 def test_defaults_are_those_of_the_classes_of_transformers(model_type: str) -> None:
     """A release of Transformers that changes one has to be read anew."""
-    theirs = AutoConfig.for_model(model_type)
+    theirs: Any = AutoConfig.for_model(model_type)
+    theirs.allow_global_per_layer_attribute_access = True
     ours = ModelConfiguration({"model_type": model_type})
     usual = theirs.hidden_size // theirs.num_attention_heads
     assert ours.head_size == (getattr(theirs, "head_dim", None) or usual)
-    for name in classes()[model_type].values.keys() - {"head_dim"}:
+    if ours.family.is_unlike:
+        each = [theirs.per_layer_config[layer] for layer in range(theirs.num_hidden_layers)]
+        assert ours.heads == [(own.num_key_value_heads, own.head_dim) for own in each]
+    for name in classes()[model_type].values.keys() - OF_HEADS:
         told = getattr(theirs, name, None)
         assert getattr(ours, name) == (told or None if name == "sliding_window" else told), name
     kinds = getattr(theirs, "layer_types", None)

@@ -49,6 +49,7 @@ FIELDS = [
     not in (
         "title",
         "prefix",
+        "is_unlike",
         "activation",
         "why_not",
         "scales",

@@ -86,6 +86,8 @@ def in_transformers(path: Path, architecture: str) -> Any:
         )
     if BLANK in str(found.backend_tokenizer.normalizer):
         found.backend_tokenizer.model.unk_token = "<unk>"
+    if architecture == "gemma4":  # as llama.cpp does whatever the file says
+        found.add_bos_token = True
     if architecture == "phi3":
         control = [
             AddedToken(each.content, normalized=False, special=True, rstrip=True)

@@ -32,6 +32,8 @@ class ConfigurationInMemory(ModelConfiguration):
         self._text: Any = hf_model.config.get_text_config()
         self.architecture = type(hf_model).__name__
         self.family = FAMILIES[self.architecture]
+        if self.family.is_unlike:  # Transformers keeps to itself what differs by layers
+            vars(self).update(self._text.to_dict())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["_text"], name)

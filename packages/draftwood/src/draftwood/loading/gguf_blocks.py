@@ -71,6 +71,7 @@ class StoredMatrix:
         rows, row_bytes: of blocks.
         inputs: of the matrix.
         order: name of the tensor with the row of each output; None where they are the same.
+        run: rows of an expert, where as many of another matrix lie between those of two experts.
     """
 
     module: str
@@ -81,15 +82,20 @@ class StoredMatrix:
     row_bytes: int
     inputs: int
     order: str | None
+    run: int | None = None
 
     @property
     def end(self) -> int:
         """Bytes of the file up to the end of this matrix."""
-        return self.offset + self.rows * self.row_bytes
+        between = 0 if self.run is None else self.rows - self.run
+        return self.offset + (self.rows + between) * self.row_bytes
 
-    def blocks(self, file: np.ndarray, orders: Mapping[str, np.ndarray]) -> Blocks:
-        """The matrix in its mapped file."""
-        stored = file[self.offset : self.end].reshape(self.rows, self.row_bytes)
+    def blocks(self, file: np.ndarray, orders: Mapping[str, np.ndarray]) -> "Blocks | list[Blocks]":
+        """The matrix in its mapped file, or that of each expert."""
+        stored = file[self.offset : self.end].reshape(-1, self.row_bytes)
+        if (run := self.run) is not None:
+            begins = range(0, len(stored), 2 * run)
+            return [Blocks(self.format, stored[at : at + run], self.inputs) for at in begins]
         order = None if self.order is None else orders[self.order].astype(np.int64)
         return Blocks(self.format, stored, self.inputs, order)
 
@@ -160,7 +166,7 @@ def _told_apart(content: "Content") -> _Parts:
     if why_not_native(content.config) is not None:
         return _of_transformers(content)
     from draftwood.loading.gguf_names import halves
-    from draftwood.loading.gguf_reader import floats, placed
+    from draftwood.loading.gguf_reader import placed
 
     layout, family = content.layout, content.native.family
     others = small_modules(family)
@@ -169,7 +175,7 @@ def _told_apart(content: "Content") -> _Parts:
     for each in placed(content):
         is_weight = each.name.endswith(".weight") and not each.name.endswith(others)
         if not is_weight or len(each.stored.shape) < 2:
-            parts.small[each.name] = floats(each.stored, layout)
+            parts.small[each.name] = each.floats(layout)
             continue
         module, heads = each.name.removesuffix(".weight"), layout.heads_of(each.stored.name)
         rows = int(each.stored.shape[1])
@@ -177,7 +183,7 @@ def _told_apart(content: "Content") -> _Parts:
         is_ordered = not np.array_equal(order, np.arange(rows))
         if is_ordered:
             parts.small[ORDER + module] = order.astype(np.int32)
-        parts.matrices.append(_stored(module, each.stored, each.part, is_ordered))
+        parts.matrices.append(_stored(module, each.stored, each.part, is_ordered, each.half))
     return parts
 
 
@@ -307,18 +313,19 @@ def open_floats(
     return NativeFolder(told, generation, tensors.get, _described(folder, given, own))
 
 
-def _numbers(stored: "np.ndarray | Blocks") -> np.ndarray:
+def _numbers(stored: Any) -> Any:
     """Floats in arrays; those of a file whose rows stay in their order are not read yet."""
+    if isinstance(stored, list):
+        return [_numbers(each) for each in stored]
     if not isinstance(stored, Blocks):
         return stored
     numbers = stored.stored.view(ARRAYS[stored.format])
     return numbers if stored.order is None else numbers[stored.order]
 
 
-def _tensors(
-    folder: Path, format_of: Callable[[StoredMatrix], str]
-) -> "dict[str, np.ndarray | Blocks]":
-    """Map the tensors of the model that a folder describes.
+def _tensors(folder: Path, format_of: Callable[[StoredMatrix], str]) -> dict[str, Any]:
+    """Map the tensors of the model that a folder describes: arrays, blocks, or those of each
+    expert.
 
     Args:
         format_of: what a matrix is kept in.
@@ -460,17 +467,20 @@ def _mapped(file: Path) -> np.ndarray:
         ) from error
 
 
-def _stored(module: str, tensor: "ReaderTensor", part: int, is_ordered: bool) -> StoredMatrix:
+def _stored(
+    module: str, tensor: "ReaderTensor", part: int, is_ordered: bool, half: int | None = None
+) -> StoredMatrix:
+    """Locate a matrix, or one of two that take turns, expert by expert."""
     inputs, rows = int(tensor.shape[0]), prod(int(size) for size in tensor.shape[1:])
+    row_bytes, run = int(tensor.n_bytes) // rows, None
+    if half is not None:
+        rows, run = rows // 2, int(tensor.shape[1]) // 2
     return StoredMatrix(
         module,
         tensor.tensor_type.name,
         part,
-        int(tensor.data_offset),
-        rows,
-        int(tensor.n_bytes) // rows,
-        inputs,
-        ORDER + module if is_ordered else None,
+        int(tensor.data_offset) + (half or 0) * (run or 0) * row_bytes,
+        *(rows, row_bytes, inputs, ORDER + module if is_ordered else None, run),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from draftwood.arrays import Float, FloatType, to_bfloat16
-from draftwood.loading.gguf_reader import Content, floats, placed
+from draftwood.loading.gguf_reader import Content, placed
 
 Numbers = Float[np.ndarray, "..."]
 OF_EXPERTS = ".mlp.experts."
@@ -22,14 +22,18 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
     rounded: Callable[[Numbers], np.ndarray] = to_bfloat16 if dtype == "bfloat16" else np.asarray
     found, experts = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for each in placed(content):
-        home = experts if OF_EXPERTS in each.name else found
-        values = floats(each.stored, content.layout)
+        home = experts if ".experts." in each.name else found
+        values = each.floats(content.layout)
         home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
     name = content.native.architecture
     if name == "MixtralForCausalLM":
         found = {
             key.replace(".mlp.gate.", ".block_sparse_moe.gate."): v for key, v in found.items()
         }
+    if name == "Gemma4ForCausalLM":
+        from draftwood.loading.gguf_gemma4 import joined_experts
+
+        return found | joined_experts(experts)
     saved = _joined if name == "GptOssForCausalLM" else _apart
     return found | saved(experts, name)
 

@@ -20,6 +20,9 @@ TOP = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "token_embd_norm": "model.embedding_norm",
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
     "output": "lm_head",
 }
 USUAL = {
@@ -62,6 +65,16 @@ DELTA_RULE = {
 OTHERS: dict[str, dict[str, str]] = {
     "gemma2": NORMS_AROUND,
     "gemma3": NORMS_AROUND,
+    "gemma4": {
+        **NORMS_AROUND,
+        "inp_gate": "per_layer_input_gate",
+        "proj": "per_layer_projection",
+        "post_norm": "post_per_layer_input_norm",
+        "ffn_gate_inp": "router.proj",
+        **{f"ffn_{part}_exps": f"experts.{part}" for part in ("gate", "up", "down")},
+        "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+        **{f"post_ffw_norm_{way}": f"post_feedforward_layernorm_{way}" for way in (1, 2)},
+    },
     "olmo2": NORMS_BEHIND,
     "exaone4": NORMS_BEHIND,
     "glm4": {
@@ -98,10 +111,17 @@ WHOLE = {
     "attn_sinks.weight": "self_attn.sinks",
     "ssm_a": "linear_attn.A_log",
     "ssm_dt.bias": "linear_attn.dt_bias",
+    "layer_output_scale.weight": "layer_scalar",
+    "ffn_gate_inp.scale": "router.scale",
+    "ffn_down_exps.scale": "router.per_expert_scale",
 }
 """Tensors of a layer that are no module's weight."""
+JOINED = re.compile(r"(blk\.\d+\.ffn_)gate_up(_exps\.weight)")
+"""Names of tensors that hold the gates of each expert, and below them what they gate."""
+OF_KEYS = ("attn_k", "attn_v", "attn_k_norm")
 TENSOR = re.compile(
-    r"(blk\.(?P<layer>\d+)\.)?(?P<rest>(?P<module>(shortconv\.)?\w+)(\.(?P<kind>weight|bias))?)"
+    r"(blk\.(?P<layer>\d+)\.)?(?P<rest>ffn_(gate_inp|down_exps)\.scale|"
+    r"(?P<module>(shortconv\.)?\w+)(\.(?P<kind>weight|bias))?)"
 )
 FORETELLING = re.compile(r"blk\.(?P<layer>\d+)\.nextn\.(?P<module>\w+)\.weight")
 AROUND_MTP = {
@@ -123,6 +143,7 @@ class Layout:
         heads: modules whose rows lie in pairs, by the file's names, and their heads.
         norm_shift: what the file's norms have beyond those of Transformers.
         layers: of the text; the one behind them is for multi-token prediction.
+        keyed: layers with keys of their own; those behind them take the keys of others.
         states: of recurrences, whose heads of values the file has in another order; None without.
     """
 
@@ -130,6 +151,7 @@ class Layout:
     heads: Mapping[str, int]
     norm_shift: float
     layers: int
+    keyed: int
     states: "StateHeads | None"
 
     @classmethod
@@ -143,7 +165,8 @@ class Layout:
             {**USUAL, **OTHERS.get(architecture, {})},
             heads if (ARCHITECTURES[architecture].layout or architecture) == "llama" else {},
             config.family.norm_shift,
-            config.get("num_hidden_layers"),
+            layers := config.get("num_hidden_layers"),
+            layers - (getattr(config, "num_kv_shared_layers", None) or 0),
             StateHeads.of(config),
         )
 
@@ -152,6 +175,15 @@ class Layout:
         found = TENSOR.fullmatch(name) or FORETELLING.fullmatch(name)
         return (
             found is not None and found["layer"] is not None and int(found["layer"]) >= self.layers
+        )
+
+    def is_spare(self, name: str) -> bool:
+        """True for a tensor of keys in a layer that takes those of another: files may have them."""
+        found = TENSOR.fullmatch(name)
+        return (
+            found is not None
+            and found["module"] in OF_KEYS
+            and self.keyed <= int(found["layer"] or 0) < self.layers
         )
 
     def name_of(self, name: str) -> str | None:
@@ -245,6 +277,12 @@ class StateHeads:
 
     def _joined(self, rows: Float[np.ndarray, "..."], size: int) -> Float[np.ndarray, "..."]:
         return rows[tiled(self.keys, len(rows) // size, size).argsort()]
+
+
+def separate(name: str) -> list[str]:
+    """Names of the tensors that a file joins in the one of this name; most are alone."""
+    found = JOINED.fullmatch(name)
+    return [name] if found is None else [f"{found[1]}{part}{found[2]}" for part in ("gate", "up")]
 
 
 def _is_norm(name: str) -> bool:

@@ -19,7 +19,7 @@ from gguf import ReaderTensor
 
 from draftwood.arrays import Float
 from draftwood.loading.gguf_metadata import FACTORS, UnknownArchitectureError, read_metadata
-from draftwood.loading.gguf_names import Layout
+from draftwood.loading.gguf_names import Layout, separate
 from draftwood.loading.gguf_settings import configuration
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.shapes import Shape, require_none, require_shape, tensor_shapes
@@ -82,11 +82,22 @@ class Content:
 
 
 class PlacedTensor(NamedTuple):
-    """A tensor of a file, its name in the model, and the number of its part."""
+    """A tensor of a file, its name in the model, and the number of its part.
+
+    Where the file joins two of each expert's matrices, also which of the two it is.
+    """
 
     name: str
     stored: ReaderTensor
     part: int
+    half: int | None = None
+
+    def floats(self, layout: Layout) -> Float[np.ndarray, "..."]:
+        """Read its numbers, as ``floats`` does."""
+        values = floats(self.stored, layout)
+        if self.half is None:
+            return values
+        return np.ascontiguousarray(np.split(values, 2, axis=1)[self.half])
 
 
 def read_content(parts: Sequence[Path]) -> Content:
@@ -122,22 +133,29 @@ def placed(content: Content) -> list[PlacedTensor]:
     """
     shapes, found = tensor_shapes(content.native), list[PlacedTensor]()
     for part, tensor in content.tensors:
-        name = content.layout.name_of(tensor.name)
-        if content.layout.is_behind(tensor.name):
-            if name is not None:  # what the layer lacks is missed where it is asked for
-                found.append(PlacedTensor(name, tensor, part))
-            continue
-        if name is None or name not in shapes:
-            kind = content.native.architecture
-            raise UnknownArchitectureError(f"its tensor {tensor.name} has no place in {kind}")
-        shape = shapes[name]
-        is_flat = name.endswith(("conv1d.weight", ".conv.weight", "shared_expert_gate.weight"))
-        wanted = tuple(size for size in shape if size != 1) if is_flat else shape
-        require_shape(tensor.name, shape_of(tensor), wanted)
-        found.append(PlacedTensor(name, tensor, part))
+        own = [] if content.layout.is_spare(tensor.name) else separate(tensor.name)
+        for half, stored_name in enumerate(own):
+            name = content.layout.name_of(stored_name)
+            is_behind = content.layout.is_behind(stored_name)
+            if is_behind and name is None:  # what the layer lacks is missed where it is asked for
+                continue
+            if name is None or (not is_behind and name not in shapes):
+                kind = content.native.architecture
+                raise UnknownArchitectureError(f"its tensor {tensor.name} has no place in {kind}")
+            if not is_behind:
+                wanted = _stored_shape(name, shapes[name], len(own))
+                require_shape(tensor.name, shape_of(tensor), wanted)
+            found.append(PlacedTensor(name, tensor, part, half if len(own) > 1 else None))
     names = {each.name for each in found}
     require_none([name for name in shapes if name not in names])
     return found
+
+
+def _stored_shape(name: str, shape: Shape, joined: int) -> Shape:
+    """The shape that a file has of a tensor, which may be one of several that it joins."""
+    if name.endswith(("conv1d.weight", ".conv.weight", "shared_expert_gate.weight")):
+        return tuple(size for size in shape if size != 1)
+    return shape if joined == 1 else (shape[0], joined * shape[1], *shape[2:])
 
 
 def shape_of(tensor: ReaderTensor) -> Shape:

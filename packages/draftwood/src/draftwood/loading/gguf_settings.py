@@ -6,6 +6,7 @@ file with one setting more than its reader knows would load as another model, in
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from draftwood.loading.gguf_metadata import EMBEDDING, Metadata, UnknownArchitectureError
@@ -33,6 +34,7 @@ class Architecture:
         layout: the architecture whose weights are laid out alike, where that is another.
         of_experts: the model type of files with experts, where that is another.
         is_native_alone: whether Transformers' classes are never laid out from its files.
+        fields: in the place of those that all with rotary positions share.
     """
 
     model_type: str
@@ -42,6 +44,7 @@ class Architecture:
     layout: str | None = None
     of_experts: str | None = None
     is_native_alone: bool = False
+    fields: Callable[[Metadata], dict[str, Any]] | None = None
 
 
 def configuration(metadata: Metadata) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
         raise UnknownArchitectureError(
             f"its architecture is {metadata.architecture}; readable are {', '.join(ARCHITECTURES)}"
         )
-    found = _gpt2(metadata) if metadata.architecture == "gpt2" else _rotary(metadata, known)
+    found = known.fields(metadata) if known.fields else _rotary(metadata, known)
     key, name = known.epsilon
     require_layers(metadata, found["n_layer" if "n_layer" in found else "num_hidden_layers"])
     has_experts = bool(metadata.values.get("expert_count"))
@@ -107,7 +110,7 @@ def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
             " cannot"
         )
     found |= {
-        "num_key_value_heads": _shared_heads(metadata) if _has_groups(metadata) else heads,
+        "num_key_value_heads": _shared_heads(metadata, heads),
         "head_dim": key_length,
         "rope_parameters": rope_parameters(metadata, found["max_position_embeddings"], rotated),
     }
@@ -116,14 +119,10 @@ def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
     return found
 
 
-def _has_groups(metadata: Metadata) -> bool:
-    return "attention.head_count_kv" in metadata.values
-
-
-def _shared_heads(metadata: Metadata) -> int:
+def _shared_heads(metadata: Metadata, heads: int) -> int:
     """Heads of keys; layers without attention (LFM2) have none."""
     key = "attention.head_count_kv"
-    told = metadata.values[key]
+    told = metadata.values.setdefault(key, heads)
     if metadata.architecture == "lfm2" and isinstance(told, list):
         metadata.values[key] = [each for each in told if each]
     return metadata.need_count(key)
@@ -195,18 +194,16 @@ def text_alone(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _hybrid(name: str) -> Callable[[Metadata, dict[str, Any]], dict[str, Any]]:
-    """Settings of a hybrid alone; their module is imported when a file of one is read."""
+def _read_by(module: str, name: str) -> Callable[..., dict[str, Any]]:
+    """Settings of few architectures; their module is imported when a file of one is read."""
 
-    def more(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-        from draftwood.loading import gguf_hybrids
+    def read(metadata: Metadata, *common: dict[str, Any]) -> dict[str, Any]:
+        return getattr(import_module(f"draftwood.loading.{module}"), name)(metadata, *common)
 
-        return getattr(gguf_hybrids, name)(metadata, common)
-
-    return more
+    return read
 
 
-def _experts_used(metadata: Metadata) -> int:
+def experts_used(metadata: Metadata) -> int:
     """Experts of a row; call it before their number is taken."""
     used, count = metadata.need_count("expert_used_count"), metadata.values.get("expert_count")
     if not isinstance(count, int) or used > count:
@@ -221,7 +218,7 @@ def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 def experts_of(metadata: Metadata) -> dict[str, Any]:
     """Settings of mixtures of experts as Qwen has them."""
     found = {
-        "num_experts_per_tok": _experts_used(metadata),
+        "num_experts_per_tok": experts_used(metadata),
         "num_experts": metadata.need_count("expert_count"),
         "norm_topk_prob": metadata.take("expert_weights_norm", metadata.architecture == "qwen3moe"),
         "moe_intermediate_size": metadata.take(
@@ -247,7 +244,7 @@ def _llama(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 def _local_experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {
-        "num_experts_per_tok": _experts_used(metadata),
+        "num_experts_per_tok": experts_used(metadata),
         "num_local_experts": metadata.need_count("expert_count"),
         "intermediate_size": metadata.take(
             "expert_feed_forward_length", common["intermediate_size"]
@@ -384,22 +381,25 @@ ARCHITECTURES = {
     "qwen35": Architecture(
         *("qwen3_5_text", USUAL),
         partial_rotary=True,
-        more=_hybrid("qwen35"),
+        more=_read_by("gguf_hybrids", "qwen35"),
         is_native_alone=True,
     ),
     "qwen35moe": Architecture(
         *("qwen3_5_moe_text", USUAL),
         partial_rotary=True,
-        more=_hybrid("qwen35moe"),
+        more=_read_by("gguf_hybrids", "qwen35moe"),
         is_native_alone=True,
     ),
-    "lfm2": Architecture("lfm2", (RMS, "norm_eps"), more=_hybrid("lfm2")),
+    "lfm2": Architecture("lfm2", (RMS, "norm_eps"), more=_read_by("gguf_hybrids", "lfm2")),
     "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
     "olmoe": Architecture("olmoe", USUAL, more=_olmoe),
     "gpt-oss": Architecture("gpt_oss", USUAL, more=_gpt_oss),
     "gemma": Architecture("gemma", USUAL, layout="gemma2"),
     "gemma2": Architecture("gemma2", USUAL, more=_gemma2),
     "gemma3": Architecture("gemma3_text", USUAL, more=_gemma3),
+    "gemma4": Architecture(
+        "gemma4_text", USUAL, fields=_read_by("gguf_gemma4", "gemma4"), is_native_alone=True
+    ),
     "phi3": Architecture("phi3", USUAL, partial_rotary=True, more=_phi3),
     "stablelm": Architecture(
         "stablelm", (LAYER_NORM, "layer_norm_eps"), partial_rotary=True, more=_stablelm
@@ -413,5 +413,5 @@ ARCHITECTURES = {
     "nemotron": Architecture(
         "nemotron", (LAYER_NORM, "norm_eps"), partial_rotary=True, more=_attention_bias
     ),
-    "gpt2": Architecture("gpt2", (LAYER_NORM, "layer_norm_epsilon")),
+    "gpt2": Architecture("gpt2", (LAYER_NORM, "layer_norm_epsilon"), fields=_gpt2),
 }

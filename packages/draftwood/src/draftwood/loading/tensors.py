@@ -35,6 +35,8 @@ RENAMED: dict[str, list[tuple[str, str]]] = {
 }
 """Names of tensors in files and in Transformers, by architecture."""
 FLOAT: FloatType = "float32"
+TABLES = ("embed_tokens.weight", "embed_tokens_per_layer.weight")
+"""Ends of the names of embeddings."""
 OF_EXPERTS = re.compile(r"(?P<at>.*\.experts)\.(?P<part>gate|up|down)\.(?P<kind>weight|bias)")
 INTERLEAVED = ("GptOssForCausalLM",)
 """Architectures whose experts have inputs first, and gates next to what they gate."""
@@ -91,7 +93,7 @@ class StoredTensors:
         if found is None:
             return None
         self._used.add(name)
-        is_matrix = found.ndim > 1 and not name.endswith("embed_tokens.weight")
+        is_matrix = found.ndim > 1 and not name.endswith(TABLES)
         return found if is_matrix and self.dtype == FLOAT else cast(found, self.dtype)
 
     def _ways(self, at: str, part: str, kind: str) -> list[list[str]]:

@@ -7,16 +7,16 @@ raises ``UnknownConfigurationError``, and Transformers may read it.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from draftwood.models.configuration_class import ConfigurationClass
+from draftwood.models.configuration_class import FULL, SLIDING, ConfigurationClass
 from draftwood.models.configuration_defaults import CLASSES
 from draftwood.models.families import ACTIVATIONS, FAMILIES, Family
 from draftwood.models.rotary import is_number, rotary_of, why_unknown
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 RENAMED = {"attention": FULL}
 SCALED = ("llama3", "yarn", "longrope")
 """Scalings that go by the length of the first training texts."""
@@ -92,6 +92,15 @@ class ModelConfiguration:
         """Dimensions of a head of attention."""
         told = getattr(self, "head_dim", None)
         return told or self.get("hidden_size") // self.get("num_attention_heads")
+
+    @cached_property
+    def heads(self) -> list[tuple[int, int]]:
+        """Heads of keys and values, and dimensions of a head, of each layer."""
+        if not self.family.is_unlike:
+            return [(self.get("num_key_value_heads"), self.head_size) for _ in _layers(self)]
+        from draftwood.models.unlike_heads import heads_of
+
+        return [heads_of(self, layer) for layer in _layers(self)]
 
     @property
     def inner_size(self) -> int:
@@ -169,15 +178,15 @@ def classes(wanted: str = "") -> Mapping[str, ConfigurationClass]:
     """Classes by Transformers' ``model_type``: all, or those where one of this name would be."""
     if wanted in CLASSES:
         return CLASSES
-    from draftwood.models.configuration_of_states import WITH_STATES
+    from draftwood.models.configuration_newer import NEWER
 
-    return CLASSES | WITH_STATES
+    return CLASSES | NEWER
 
 
 def _class_of(told: Mapping[str, Any]) -> ConfigurationClass:
-    name = str(told.get("model_type"))
-    known = classes(name)
-    kind = known.get(name)
+    name_of = str(told.get("model_type"))
+    known = classes(name_of)
+    kind = known.get(name_of)
     if kind is None or not kind.architecture:
         raise UnknownConfigurationError(
             f"its model_type is {told.get('model_type')!r}, not one of"
@@ -189,7 +198,7 @@ def _class_of(told: Mapping[str, Any]) -> ConfigurationClass:
     ):
         raise UnknownConfigurationError(f"its text_config is not one of {kind.part}")
     for name in REFUSED:
-        if told.get(name) or text.get(name):
+        if (told.get(name) or text.get(name)) and name not in known[kind.part or name_of].values:
             raise UnknownConfigurationError(f"its config.json has {name}")
     if not (told.get("is_causal", True) and text.get("is_causal", True)):
         raise UnknownConfigurationError("it sees what comes after a token")
@@ -229,9 +238,9 @@ def _tied(told: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 def _require_kinds(kind: ConfigurationClass, values: Mapping[str, Any]) -> None:
     """Refuse values of a wrong kind, which Transformers explains."""
     for name, is_right in _CHECKS.items():
-        is_read = name in kind.values or is_right is _is_count_or_none
-        if is_read and not is_right(values.get(name)):
-            raise UnknownConfigurationError(f"its {name} is {values.get(name)!r}")
+        is_read, value = name in kind.values or is_right is _is_count_or_none, values.get(name)
+        if is_read and not (is_right(value) or value is kind.values.get(name)):
+            raise UnknownConfigurationError(f"its {name} is {value!r}")
 
 
 def _is_count(value: object) -> bool:
@@ -274,6 +283,10 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
         config.no_rope_layers = [int((i + 1) % every != 0) for i in _layers(config)]
     if getattr(config, "layer_types", None) is None and kind.layer_types is not None:
         config.layer_types = kind.layer_types(config)
+    if config.family.is_unlike:
+        config.num_experts = config.num_experts if config.enable_moe_block else None
+        config.num_experts_per_tok = config.top_k_experts
+        config.layer_types = [*(config.layer_types or [])[:-1], FULL]
     told = getattr(config, "layer_types", None)
     if told is not None:
         config.layer_types = [RENAMED.get(each, each) for each in told]
@@ -389,7 +402,7 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
     reason, kind = why_unknown(parameters), parameters["rope_type"]
     if reason is not None:
         return reason
-    partial = parameters.get("partial_rotary_factor", 1.0)
+    partial = 1.0 if kind == "proportional" else parameters.get("partial_rotary_factor", 1.0)
     is_phi3 = config.architecture == "Phi3ForCausalLM"
     is_part = 0 < partial < 1 and config.rotates_parts
     if partial != 1.0 and not is_part:

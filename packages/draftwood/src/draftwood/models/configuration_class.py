@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Rule = Callable[[Any], list[str]]
-_KINDS = ("full_attention", "sliding_attention")
-_OF_STATES = ("full_attention", "linear_attention")
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Kinds of layers, by what their attention sees."""
+_OF_STATES = (FULL, "linear_attention")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ConfigurationClass:
 
 
 def kinds_of(config: Any, is_sliding: Callable[[int], bool]) -> list[str]:
-    return [_KINDS[is_sliding(layer)] for layer in range(config.num_hidden_layers)]
+    return [SLIDING if is_sliding(layer) else FULL for layer in range(config.num_hidden_layers)]
 
 
 def late_windows(config: Any) -> list[str]:

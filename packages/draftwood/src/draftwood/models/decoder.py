@@ -20,8 +20,9 @@ class Sizes:
     """Sizes of a decoder, and which of a few forms its parts have.
 
     Attributes:
-        intermediate_size: of the gated network.
-        rotary_dim: dimensions of a head that are rotated; the first ones.
+        num_kv_heads, head_dim: of layers that have no ``AttentionShape`` of their own.
+        intermediate_size: of the gated network, in most layers.
+        rotary_dim: dimensions of a head that are rotated, at most; the first ones.
         is_layer_norm: whether norms take off the mean (LayerNorm) or not (RMSNorm).
         norms_whole_vectors: whether queries and keys are normed across all heads.
         is_parallel: whether the network reads what attention reads, not what it gave.
@@ -103,6 +104,9 @@ class Experts:
             logits of the experts.
         networks: those that are chosen from.
         routing: how they are chosen.
+        router_norm: [hidden] in float32, of a norm of the stream that the router reads alone;
+            None where it reads what the experts read.
+        factors: [experts] in float32, of their shares; None without.
         shared: one more that all rows go to; None without.
         shared_gate: [hidden] in float32; the sigmoid of its product says how much that one counts.
     """
@@ -113,6 +117,8 @@ class Experts:
     routing: Routing
     shared: Expert | None = None
     shared_gate: Numbers | None = None
+    router_norm: Numbers | None = None
+    factors: Numbers | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,13 +196,79 @@ def tiled(key_heads: int, value_heads: int, dim: int) -> Int[np.ndarray, " rows"
     return (dim * heads[:, None] + np.arange(dim)).flatten()
 
 
+@dataclass(frozen=True)
+class AttentionShape:
+    """Heads of keys and values of a layer, and dimensions of every head, of which the first are
+    rotated.
+    """
+
+    num_kv_heads: int
+    head_dim: int
+    rotary_dim: int
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """Norms of a layer whose experts stand beside its network (Gemma 4).
+
+    Attributes:
+        experts_norm: of what the experts read.
+        after_network_norm, after_experts_norm: of what each of the two adds, before both are.
+    """
+
+    experts_norm: Norm
+    after_network_norm: Norm
+    after_experts_norm: Norm
+
+
+@dataclass(frozen=True, eq=False)
+class LayerInput:
+    """The last part of a layer, which adds its own input to the stream; see ``LayerInputs``.
+
+    Attributes:
+        gate: of the input, by the stream, behind the network's activation.
+        projection: of the gated input.
+        norm: of what is added.
+    """
+
+    gate: Projection
+    projection: Projection
+    norm: Norm
+
+
+@dataclass(frozen=True, eq=False)
+class LayerInputs:
+    """Embeddings of a token for every layer (per-layer embeddings of Gemma 4).
+
+    A part is the normed product of what enters the first layer, plus what is embedded, both times
+    the root of a half.
+
+    Attributes:
+        size: of a layer's part.
+        embedding: [vocabulary layers * size].
+        embedding_scale: of what is embedded.
+        projection: of what enters the first layer.
+        scale: of what it gives.
+        norm: [size], of each part of that.
+    """
+
+    size: int
+    embedding: Weights
+    embedding_scale: float
+    projection: Projection
+    scale: float
+    norm: Norm
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One decoder layer: attention, then a gated network, or experts in its place.
+    """One decoder layer: attention, then a gated network, or experts in its place, or both.
 
     Each may come after a norm and before another, and is added to what came in.
 
     Attributes:
+        key, value: None where keys and values of an earlier layer are read; values alone are None
+            where they are the keys before these are normed.
         query_norm, key_norm: norms of queries and keys, where the model has them (Qwen3).
         after_attention_norm, after_mlp_norm: of what is added, where the model has them (Gemma 2).
         sinks: [heads], scores that take part in the softmax of attention and stand for
@@ -205,12 +277,18 @@ class Layer:
         rotary: which of the decoder's tables queries and keys are turned by; None for none.
         recurrence: in the place of attention; None for attention. Its rows are fed what ``query``
             gives, gated by ``key``; ``value`` gives rates and steps of each head of values.
+        attention: heads of this layer; None for the decoder's.
+        source: number of the layer whose keys and values it reads; None for its own.
+        value_norm: of values, where the model has one.
+        beside: norms around experts that stand beside the network; None for none.
+        input: what adds the layer's own input; None for none.
+        scale: of the stream behind the layer.
     """
 
     attention_norm: Norm | None
     query: Projection
-    key: Projection
-    value: Projection
+    key: Projection | None
+    value: Projection | None
     query_norm: Norm | None
     key_norm: Norm | None
     output: Projection
@@ -225,6 +303,25 @@ class Layer:
     window: int | None
     rotary: int | None
     recurrence: RunningState | None = None
+    attention: AttentionShape | None = None
+    source: int | None = None
+    value_norm: Norm | None = None
+    beside: Beside | None = None
+    input: LayerInput | None = None
+    scale: float = 1.0
+
+    @property
+    def norms(self) -> dict[str, Norm | None]:
+        """Its norms by the names that the library has for them."""
+        beside, last = self.beside, None if self.input is None else self.input.norm
+        own = {name: getattr(self, name) for name in OWN_NORMS}
+        return own | ({} if beside is None else vars(beside)) | {"after_input_norm": last}
+
+
+OWN_NORMS = (
+    *("attention_norm", "mlp_norm", "query_norm", "key_norm", "value_norm"),
+    *("after_attention_norm", "after_mlp_norm"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +343,7 @@ class Decoder:
 
     Attributes:
         scales: that of the embedding is rounded to the model's type.
-        rotaries: each of the same dimensions.
+        inputs: of the layers; None where these have none.
     """
 
     sizes: Sizes
@@ -256,6 +353,7 @@ class Decoder:
     norm: Norm
     lm_head: Projection
     rotaries: tuple[Rotary, ...]
+    inputs: LayerInputs | None = None
 
     @property
     def recurrences(self) -> list[RunningState]:

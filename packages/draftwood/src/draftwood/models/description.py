@@ -13,6 +13,7 @@ from draftwood.models.decoder import (
     Expert,
     Experts,
     Layer,
+    LayerInputs,
     Norm,
     Projection,
     Rotary,
@@ -26,6 +27,8 @@ from draftwood.native.matrix import Blocks, Weights
 
 TILED = "linear_value_heads_tiled"
 """Key of a configuration whose tensors have heads of values as GGUF files have them."""
+Around = tuple[Projection, Projection | None, Projection | None, Projection]
+"""Projections before attention, or what stands in its place, and the one behind it."""
 PARTS = ("gate", "up", "down")
 """Matrices of an expert."""
 FLOAT_TYPES: dict[str, FloatType] = {
@@ -51,9 +54,12 @@ def describe(config: Mapping[str, Any], tensor: Callable[[str], Any]) -> Decoder
             for.
     """
     read = ModelConfiguration(config)
-    size, longest = read.head_size, read.get("max_position_embeddings")
-    tables = [rotary_parameters(read, name) for name in read.rotary_names]
-    rotaries = tuple(rotary_of(each, size, longest) for each in tables)
+    longest, rotary = read.get("max_position_embeddings"), read.family.rotary
+    sizes = {rotary(read, layer): dim for layer, (_, dim) in enumerate(read.heads)}
+    tables = {name: rotary_parameters(read, name) for name in read.rotary_names}
+    rotaries = tuple(
+        rotary_of(table, sizes.get(name, read.head_size), longest) for name, table in tables.items()
+    )
     return decoder_of(read, tensor, tensor_shapes(read), rotaries)
 
 
@@ -99,7 +105,7 @@ class _Description:
     def decoder(self) -> Decoder:
         names, prefix = self.config.rotary_names, self.family.prefix
         embedding = self._read(f"{prefix}embed_tokens.weight")
-        sizes = self._sizes(2 * len(self.rotaries[0].frequencies))
+        sizes = self._sizes(2 * max(len(rotary.frequencies) for rotary in self.rotaries))
         count = self.config.get("num_hidden_layers")
         norm = self._norm(f"{prefix}{self.family.modules.last_norm}")
         may_be_tied = self.config.get("tie_word_embeddings")
@@ -112,7 +118,15 @@ class _Description:
             norm=norm,
             lm_head=Projection(embedding, None) if is_tied else self._projection("lm_head"),
             rotaries=self.rotaries,
+            inputs=self._inputs(),
         )
+
+    def _inputs(self) -> LayerInputs | None:
+        if not self.family.is_unlike:
+            return None
+        from draftwood.models.unlike_layers import inputs_of
+
+        return inputs_of(self.config, self._read, self._norm, self._projection)
 
     def _sizes(self, rotary_dim: int) -> Sizes:
         config, head_dim = self.config, self.config.head_size
@@ -147,10 +161,13 @@ class _Description:
         else:
             recurrence, around = None, self._attention(f"{at}self_attn.", sizes)
         query, key, value, output = around
-        experts = self._experts(f"{at}{modules.network}.") if self._has_experts(at) else None
-        gate, up, down = (None, None, None) if experts else self._network(f"{at}{modules.network}.")
+        experts = self._experts(f"{at}{modules.mixture}") if self._has_experts(at) else None
+        has_network = experts is None or self.family.is_unlike
+        network = self._network(f"{at}{modules.network}.") if has_network else (None, None, None)
+        gate, up, down = network
         mlp_norm = names.attention if sizes.is_parallel else names.mlp
-        rotary = self.family.rotary(self.config, index)
+        name = self.family.rotary(self.config, index)
+        rotary = None if name is None else rotaries.index(name)
         return Layer(
             attention_norm=self._norm_of(at, names.attention),
             query=query,
@@ -168,12 +185,24 @@ class _Description:
             after_mlp_norm=self._norm_of(at, names.after_mlp),
             sinks=self._floats(f"{at}self_attn.sinks"),
             window=self.config.windows[index],
-            rotary=None if rotary is None else rotaries.index(rotary),
+            rotary=rotary,
             recurrence=recurrence,
+            **self._unlike(at, index, rotary),
+        )
+
+    def _unlike(self, at: str, index: int, rotary: int | None) -> dict[str, Any]:
+        """Read what layers have that are not all alike."""
+        if not self.family.is_unlike or rotary is None:
+            return {}
+        from draftwood.models.unlike_layers import parts_of_layer
+
+        table = self.rotaries[rotary]
+        return parts_of_layer(
+            self.config, at, index, self._floats, self._norm, self._projection, table
         )
 
     def _has_experts(self, at: str) -> bool:
-        return f"{at}{self.family.modules.network}.experts.gate.weight" in self.shapes
+        return f"{at}{self.family.modules.mixture}experts.gate.weight" in self.shapes
 
     def _read(self, name: str) -> Any:
         """A tensor that the configuration asks for."""
@@ -202,16 +231,16 @@ class _Description:
     def _projection(self, name: str) -> Projection:
         return Projection(self._read(f"{name}.weight"), self._floats(f"{name}.bias"))
 
-    def _attention(self, at: str, sizes: Sizes) -> list[Projection]:
+    def _attention(self, at: str, sizes: Sizes) -> Around:
         """Projections to queries, keys and values, and the one behind attention."""
         query, key, value = self._query_key_value(at, sizes)
         states = self.family.states
         if states is not None and states.gates_queries:  # each head's gate is behind its query
             heads = np.arange(query.weight.shape[0]).reshape(sizes.heads, 2, -1)
             query = query.reordered(heads.swapaxes(0, 1).flatten())
-        return [query, key, value, self._projection(at + self.family.modules.output)]
+        return query, key, value, self._projection(at + self.family.modules.output)
 
-    def _recurrence(self, at: str) -> tuple[RunningState, list[Projection]]:
+    def _recurrence(self, at: str) -> tuple[RunningState, Around]:
         """Read what a layer keeps of earlier rows, and the projections around it."""
         if f"{at}conv.weight" in self.shapes:
             return self._convolution(at)
@@ -232,51 +261,61 @@ class _Description:
         weight = self.floats(self._read(f"{name}.weight"))
         return weight.reshape(len(weight), -1)
 
-    def _convolution(self, at: str) -> tuple[RunningState, list[Projection]]:
+    def _convolution(self, at: str) -> tuple[RunningState, Around]:
         """A gated short convolution: one factor of what it reads, the gate, and the other."""
         hidden = self.config.get("hidden_size")
         width = next(size for size in (64, 32, 16) if hidden % size == 0)
         state = RunningState.convolution(hidden // width, width, self._taps(f"{at}conv"))
-        parts = self._projection(f"{at}in_proj").split([hidden] * 3)
-        return state, [*parts, self._projection(f"{at}out_proj")]
+        query, key, value = self._projection(f"{at}in_proj").split([hidden] * 3)
+        return state, (query, key, value, self._projection(f"{at}out_proj"))
 
-    def _around(self, at: str, recurrence: RunningState) -> list[Projection]:
+    def _around(self, at: str, recurrence: RunningState) -> Around:
         """Projections to what a recurrence is fed, by heads of keys, to the gate, to rates and
         steps, and the one behind it.
         """
         if f"{at}in_proj_qkvz.weight" in self.shapes:
             return self._joined_around(at, recurrence)
         rate, step = (self._floats(f"{at}in_proj_{part}.weight") for part in "ba")
-        return [
+        return (
             self._projection(f"{at}in_proj_qkv").reordered(recurrence.by_key_heads),
             self._projection(f"{at}in_proj_z"),
             Projection(below(rate, step), None),
             self._projection(f"{at}out_proj"),
-        ]
+        )
 
-    def _joined_around(self, at: str, recurrence: RunningState) -> list[Projection]:
+    def _joined_around(self, at: str, recurrence: RunningState) -> Around:
         """The same where one tensor has all of a head of keys below each other (Qwen3-Next)."""
         keys, whole = recurrence.key_heads, self._projection(f"{at}in_proj_qkvz")
         rows = np.arange(whole.weight.shape[0]).reshape(keys, -1)
         fed = len(recurrence.taps) // keys
         rates = self._floats(f"{at}in_proj_ba.weight")
         order = np.arange(len(rates)).reshape(keys, 2, -1).swapaxes(0, 1).flatten()
-        return [
+        return (
             whole.reordered(rows[:, :fed].flatten()),
             whole.reordered(rows[:, fed:].flatten()),
             Projection(rates[order], None),
             self._projection(f"{at}out_proj"),
-        ]
+        )
 
-    def _query_key_value(self, at: str, sizes: Sizes) -> list[Projection]:
-        """All three, also where one tensor holds them below each other."""
-        shared = sizes.num_kv_heads * sizes.head_dim
-        parts = [self._projection(at + name) for name in self.family.query_key_value]
-        if len(parts) == 1:
-            parts = parts[0].split([sizes.heads * sizes.head_dim, shared, shared])
-        if self.family.is_interleaved:
-            parts[:2] = [part.reordered(halves(part.weight, sizes)) for part in parts[:2]]
-        return parts
+    def _query_key_value(
+        self, at: str, sizes: Sizes
+    ) -> tuple[Projection, Projection | None, Projection | None]:
+        """All three, also where one tensor holds them below each other; keys and values alone are
+        missing where others are read.
+        """
+        names = [at + name for name in self.family.query_key_value]
+        first = self._projection(names[0])
+        if len(names) == 1:
+            shared = sizes.num_kv_heads * sizes.head_dim
+            query, key, value = first.split([sizes.heads * sizes.head_dim, shared, shared])
+            return query, key, value
+        key, value = (
+            self._projection(name) if f"{name}.weight" in self.shapes else None
+            for name in names[1:]
+        )
+        if self.family.is_interleaved and key is not None:
+            first, key = (part.reordered(halves(part.weight, sizes)) for part in (first, key))
+        return first, key, value
 
     def _network(self, at: str) -> tuple[Projection, Projection, Projection]:
         """The gate and what it gates, also where one tensor holds both below each other."""
@@ -306,7 +345,16 @@ class _Description:
             ),
             routing=routing,
             **self._shared_expert(at),
+            **self._routed(at),
         )
+
+    def _routed(self, at: str) -> dict[str, Any]:
+        """Read what the router has besides its weights; nothing where layers are alike."""
+        if not self.family.is_unlike:
+            return {}
+        from draftwood.models.unlike_layers import router_of
+
+        return router_of(self.config, at, self._floats)
 
     def _shared_expert(self, at: str) -> dict[str, Any]:
         """The expert that all rows go to, and what says how much it counts; nothing without."""

@@ -70,6 +70,7 @@ class Modules:
         network: of the gated network, or the experts.
         down: within the gated network, behind what ``Family.gate_up`` names.
         last_norm: behind the layers.
+        mixture: what names of experts and their router begin with, within the layer.
     """
 
     output: str = "o_proj"
@@ -78,6 +79,7 @@ class Modules:
     network: str = "mlp"
     down: str = "down_proj"
     last_norm: str = "norm"
+    mixture: str = "mlp."
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class Family:
         router: what the module is called that chooses experts.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
         modules: see there, as for ``states``; None where all layers have attention.
+        is_unlike: whether layers differ in heads or networks, or have inputs of their own
+            (unlike_layers.py). Such models run natively or in their own code, not lean.
         epsilon: what the configuration calls the norms' epsilon.
         inner_size: entries within the gated network; None for what the configuration says.
         is_parallel: whether attention and network read the same norm and are added together.
@@ -152,6 +156,7 @@ class Family:
     is_interleaved: bool = False
     modules: Modules = Modules()
     states: StateLayers | None = None
+    is_unlike: bool = False
     epsilon: str = "rms_norm_eps"
     inner_size: Callable[[Any], int | None] = lambda config: None
     is_parallel: Callable[[Any], bool] = lambda config: False
@@ -159,6 +164,11 @@ class Family:
     scales: Callable[[Any], Scales] = lambda config: Scales()
     routing: Callable[[Any], Routing | None] = lambda config: None
     why_not: Callable[[Any], str | None] = lambda config: None
+
+    @property
+    def is_lean(self) -> bool:
+        """True if its models run as ``LeanModel`` too."""
+        return self.states is None and not self.is_unlike
 
 
 def _gemma3(config: Any) -> Scales:
@@ -233,11 +243,31 @@ def _why_not_causal(config: Any) -> str | None:
     return "it sees what comes after a token" if config.use_bidirectional_attention else None
 
 
+def _why_not_gemma4(config: Any) -> str | None:
+    from draftwood.models.unlike_heads import why_not
+
+    return why_not(config)
+
+
 _AROUND = LayerNorms(
     "input_layernorm",
     "pre_feedforward_layernorm",
     "post_attention_layernorm",
     "post_feedforward_layernorm",
+)
+_GEMMA4 = Family(
+    "Gemma 4",
+    _AROUND,
+    activation="hidden_activation",
+    modules=Modules(mixture=""),
+    router="router.proj",
+    is_unlike=True,
+    rotary=lambda config, layer: f"{config.layer_types[layer]}_",
+    scales=lambda config: Scales(
+        embedding=config.hidden_size**0.5, attention=1.0, logit_cap=config.final_logit_softcapping
+    ),
+    routing=lambda config: Routing(config.top_k_experts, True),
+    why_not=_why_not_gemma4,
 )
 _BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
 
@@ -259,6 +289,11 @@ def _why_not_lfm2(config: Any) -> str | None:
     if config.hidden_size % 16:
         return f"its states have {config.hidden_size} entries, not a multiple of 16"
     return None if config.conv_L_cache <= 32 else "its convolutions reach back too far"
+
+
+def _with_images(family: Family) -> Family:
+    title = f"{family.title} with images (text alone)"
+    return replace(family, title=title, prefix="model.language_model.")
 
 
 _QWEN35 = Family(
@@ -286,17 +321,11 @@ FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": Family("Llama"),
     "MistralForCausalLM": Family("Mistral"),
     "Ministral3ForCausalLM": _MINISTRAL3,
-    "Mistral3ForConditionalGeneration": replace(
-        _MINISTRAL3,
-        title="Ministral 3 with images (text alone)",
-        prefix="model.language_model.",
-    ),
+    "Mistral3ForConditionalGeneration": _with_images(_MINISTRAL3),
     "Qwen2ForCausalLM": Family("Qwen2"),
     "Qwen3ForCausalLM": Family("Qwen3"),
     "Qwen3_5ForCausalLM": _QWEN35,
-    "Qwen3_5ForConditionalGeneration": replace(
-        _QWEN35, title="Qwen3.5 with images (text alone)", prefix="model.language_model."
-    ),
+    "Qwen3_5ForConditionalGeneration": _with_images(_QWEN35),
     "Lfm2ForCausalLM": Family(
         "LFM2",
         LayerNorms("operator_norm", "ffn_norm"),
@@ -333,11 +362,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": replace(
-        _GEMMA3,
-        title="Gemma 3 with images (text alone)",
-        prefix="model.language_model.",
-        scales=lambda config: replace(_gemma3(config), logit_cap=None),
+        _with_images(_GEMMA3), scales=lambda config: replace(_gemma3(config), logit_cap=None)
     ),
+    "Gemma4ForCausalLM": _GEMMA4,
+    "Gemma4ForConditionalGeneration": _with_images(_GEMMA4),
     "Phi3ForCausalLM": Family(
         "Phi-3, Phi-4", query_key_value=("qkv_proj",), gate_up=("gate_up_proj",)
     ),
@@ -372,11 +400,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen3MoeForCausalLM": Family("Qwen3 (experts)", routing=_routing),
     "Qwen2MoeForCausalLM": Family("Qwen2 (experts)", routing=_routing),
     "Qwen3_5MoeForCausalLM": _QWEN35_EXPERTS,
-    "Qwen3_5MoeForConditionalGeneration": replace(
-        _QWEN35_EXPERTS,
-        title="Qwen3.5 (experts) with images (text alone)",
-        prefix="model.language_model.",
-    ),
+    "Qwen3_5MoeForConditionalGeneration": _with_images(_QWEN35_EXPERTS),
     "Qwen3NextForCausalLM": replace(_QWEN35, title="Qwen3-Next", routing=_routing),
     "OlmoeForCausalLM": Family(
         "OLMoE",

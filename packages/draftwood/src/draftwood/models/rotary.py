@@ -31,6 +31,7 @@ OF_KIND: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),
     "dynamic": frozenset({"factor"}),
+    "proportional": frozenset({"factor"}),
     "llama3": frozenset({"factor", "low_freq_factor", "high_freq_factor"}),
     "yarn": frozenset({"factor", *_OF_YARN}),
     "longrope": frozenset({"factor", "attention_factor", "short_factor", "long_factor"}),
@@ -78,7 +79,8 @@ def rotary_of(parameters: Mapping[str, Any], head_dim: int, longest: int) -> Rot
         parameters: of a kind in ``OF_KIND``, as Transformers calls them.
         longest: positions that the model has.
     """
-    dim = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
+    part = parameters.get("partial_rotary_factor", 1.0)
+    dim = head_dim if parameters["rope_type"] == "proportional" else int(head_dim * part)
     frequencies, scale = _BY_KIND[parameters["rope_type"]](parameters, dim, longest)
     return Rotary(frequencies, float(scale))
 
@@ -104,6 +106,14 @@ def _dynamic(parameters: Mapping[str, Any], dim: int, longest: int) -> tuple[Arr
     factor = parameters["factor"]
     stretch = (factor * longest / longest) - (factor - 1)
     return _plain(parameters["rope_theta"] * stretch ** (dim / (dim - 2)), dim), 1.0
+
+
+def _proportional(parameters: Mapping[str, Any], dim: int, longest: int) -> tuple[Array, float]:
+    """Turn the pairs of the highest frequencies alone (Gemma 4)."""
+    turned = int(parameters.get("partial_rotary_factor", 1.0) * dim // 2)
+    waves = power(parameters["rope_theta"], _steps(dim)[:turned])
+    found = np.pad(np.float32(1) / waves, (0, dim // 2 - turned))
+    return found / np.float32(parameters.get("factor", 1.0)), 1.0
 
 
 def _longrope(parameters: Mapping[str, Any], dim: int, longest: int) -> tuple[Array, float]:
@@ -168,6 +178,7 @@ _BY_KIND: dict[str, Callable[[Mapping[str, Any], int, int], tuple[Array, float]]
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
+    "proportional": _proportional,
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,

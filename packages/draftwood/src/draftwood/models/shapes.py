@@ -16,6 +16,7 @@ NORMED_HEADS = (
     *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Exaone4ForCausalLM"),
     *("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3NextForCausalLM"),
     *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "Lfm2ForCausalLM"),
+    *("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
 )
 """Classes that norm queries and keys head by head."""
 WITH_SHARED_EXPERT = (
@@ -51,23 +52,38 @@ def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, vocab = config.get("hidden_size"), config.get("vocab_size")
     prefix = config.family.prefix
     shapes: dict[str, Shape] = {f"{prefix}embed_tokens.weight": (vocab, hidden)}
+    own = dict[int, dict[str, Shape]]()
     for layer in range(config.get("num_hidden_layers")):
-        network = _experts if _is_mixture(config, layer) else _network
-        is_short = config.has_state(layer) and config.architecture in CONVOLUTIONS
-        recurrence = _convolution if is_short else _recurrence
-        mixer = recurrence if config.has_state(layer) else _attention
-        parts = mixer(config) | network(config) | _norms(config)
+        parts = _mixer(config, layer) | _norms(config)
+        if has_experts := _is_mixture(config, layer):
+            parts |= _experts(config)
+        if not has_experts or config.family.is_unlike:
+            parts |= _network(config)
+        own[layer] = parts
+    if config.family.is_unlike:
+        from draftwood.models import unlike_layers
+
+        shapes |= unlike_layers.shapes_of_inputs(config)
+        own = {i: unlike_layers.of_layer(config, i, parts) for i, parts in own.items()}
+    for layer, parts in own.items():
         shapes |= {f"{prefix}layers.{layer}.{part}": shape for part, shape in parts.items()}
     if not config.get("tie_word_embeddings"):
         shapes["lm_head.weight"] = (vocab, hidden)
     return shapes | _norm(f"{prefix}{config.family.modules.last_norm}", config)
 
 
+def _mixer(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
+    if not config.has_state(layer):
+        return _attention(config, layer)
+    return (_convolution if config.architecture in CONVOLUTIONS else _recurrence)(config)
+
+
 def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     """Shapes of the tensors that are products with rows, by their names: all matrices but the
     embedding and what chooses experts.
     """
-    others = ("embed_tokens.weight", *small_modules(config.family))
+    tables = "embed_tokens.weight", "embed_tokens_per_layer.weight"
+    others = (*tables, *small_modules(config.family))
     return {
         name: shape
         for name, shape in tensor_shapes(config).items()
@@ -78,8 +94,8 @@ def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
 def small_modules(family: Family) -> tuple[str, ...]:
     """Ends of the names of matrices that choose experts, or are too small to be packed alone."""
     routers = (family.router, "shared_expert_gate")
-    network = family.modules.network
-    return (*(f"{network}.{name}.weight" for name in routers), *SMALL_OF_STATES)
+    mixture = family.modules.mixture or "."
+    return (*(f"{mixture}{name}.weight" for name in routers), *SMALL_OF_STATES)
 
 
 def require_shape(name: str, shape: Shape, wanted: Shape) -> None:
@@ -100,11 +116,11 @@ def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int
     return f"{name} is {sizes[0]}, and {sizes[1]} by its configuration"
 
 
-def _attention(config: ModelConfiguration) -> dict[str, Shape]:
+def _attention(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
     name, names = config.architecture, config.family.query_key_value
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
-    query = heads * config.head_size
-    shared = config.get("num_key_value_heads") * config.head_size
+    kv_heads, dim = config.heads[layer]
+    query, shared = heads * dim, kv_heads * dim
     states, modules = config.family.states, config.family.modules
     gate = query if states is not None and states.gates_queries else 0
     outputs = (query + gate, shared, shared) if len(names) == 3 else (query + 2 * shared,)
@@ -118,7 +134,7 @@ def _attention(config: ModelConfiguration) -> dict[str, Shape]:
         shapes |= _linear(f"self_attn.{part}", hidden, size, inputs_have)
     whole = name in NORMED_WHOLE
     if whole or name in NORMED_HEADS:
-        sizes = (query, shared) if whole else (config.head_size, config.head_size)
+        sizes = (query, shared) if whole else (dim, dim)
         for norm, size in zip((modules.query_norm, modules.key_norm), sizes, strict=True):
             shapes[f"self_attn.{norm}.weight"] = (size,)
     return shapes | ({"self_attn.sinks": (heads,)} if name in WITH_SINKS else {})
@@ -165,13 +181,14 @@ def _experts(config: ModelConfiguration) -> dict[str, Shape]:
     has_bias = config.architecture in WITH_SINKS
     hidden, count = config.get("hidden_size"), config.expert_count
     inner = getattr(config, "moe_intermediate_size", config.get("intermediate_size"))
-    shapes = _linear(f"mlp.{config.family.router}", hidden, count, has_bias)
+    at = config.family.modules.mixture
+    shapes = _linear(f"{at}{config.family.router}", hidden, count, has_bias)
     for part, sizes in {
         "gate": (hidden, inner),
         "up": (hidden, inner),
         "down": (inner, hidden),
     }.items():
-        own = _linear(f"mlp.experts.{part}", *sizes, has_bias)
+        own = _linear(f"{at}experts.{part}", *sizes, has_bias)
         shapes |= {name: (count, *shape) for name, shape in own.items()}
     if config.architecture in WITH_SHARED_EXPERT:
         shared = config.get("shared_expert_intermediate_size")

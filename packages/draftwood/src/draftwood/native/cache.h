@@ -19,18 +19,33 @@ struct BlockTail {
     int64_t tokens[CACHE_BLOCK];
 };
 
-// What a block holds: numbers [2 * layers][32][heads][row_bytes] and, of bytes, behind them scales
-// [2 * layers][heads][32]. Layers with running states have no numbers here; where there are any, a
-// tail lies behind the others'.
+// Keys, and as many values, of one layer: heads of so many bytes. What the layers before it have of
+// both for a place.
+struct CacheLayer {
+    int64_t heads, row_bytes, bytes_before, heads_before;
+
+    size_t place_bytes() const { return (size_t)heads * row_bytes; }
+};
+
+// What a block holds: of each layer numbers [2][32][heads][row_bytes] and, of bytes, behind all of
+// them scales [2][heads][32] of each. Layers with running states have no numbers here; where there
+// are any, a tail lies behind the others'.
 struct CacheShape {
     int64_t layers, heads, row_bytes, has_scales;
     int64_t state_size, row_size, lookback;  // floats of all states, and of a row; rows looked back
+    const CacheLayer* each;  // [layers + 1] where they differ, the last one behind all; else null
 
-    size_t place_bytes() const { return (size_t)heads * row_bytes; }
-    size_t numbers() const { return 2 * layers * CACHE_BLOCK * place_bytes(); }
+    CacheLayer layer(int64_t index) const {
+        if (each) return each[index];
+        return {heads, row_bytes, 2 * index * heads * row_bytes, 2 * index * heads};
+    }
+    // Of a place in all layers.
+    size_t place_bytes() const { return layer(layers).bytes_before; }
+    size_t place_heads() const { return layer(layers).heads_before; }
+    size_t numbers() const { return CACHE_BLOCK * place_bytes(); }
 
     size_t tail_at() const {
-        return numbers() + (has_scales ? 2 * layers * heads * CACHE_BLOCK * sizeof(float) : 0);
+        return numbers() + (has_scales ? place_heads() * CACHE_BLOCK * sizeof(float) : 0);
     }
     size_t bytes() const { return tail_at() + (row_size ? TAIL_BYTES : 0); }
 
@@ -49,11 +64,14 @@ struct CacheShape {
     }
 
     // Where a head's keys or values begin in a block, and their scales.
-    size_t at(int layer, bool value, int head) const {
-        return (2 * layer + value) * CACHE_BLOCK * place_bytes() + (size_t)head * row_bytes;
+    size_t at(int index, bool value, int head) const {
+        const CacheLayer own = layer(index);
+        return CACHE_BLOCK * (own.bytes_before + value * own.place_bytes()) + head * own.row_bytes;
     }
-    size_t scales_at(int layer, bool value, int head) const {
-        return numbers() + ((2 * layer + value) * heads + head) * CACHE_BLOCK * sizeof(float);
+    size_t scales_at(int index, bool value, int head) const {
+        const CacheLayer own = layer(index);
+        return numbers() +
+               (own.heads_before + value * own.heads + head) * CACHE_BLOCK * sizeof(float);
     }
 
 private:
@@ -106,23 +124,25 @@ inline void keep_path(const CacheShape& shape, Blocks blocks, int64_t start, con
     while (first < count && path[first] == first) first++;
     path += first, count -= first;
     if (!count) return;
-    const size_t width = shape.place_bytes(), tensors = 2 * shape.layers;
+    const size_t bytes = shape.place_bytes(), heads = shape.has_scales ? shape.place_heads() : 0;
     static thread_local std::vector<uint8_t> kept;
     static thread_local std::vector<float> scales;
-    kept.resize(tensors * count * width), scales.resize(tensors * count * shape.heads);
+    kept.resize(count * bytes), scales.resize(count * heads);
     for (const bool writes : {false, true})
         for (int64_t i = 0; i < count; i++) {
             const int64_t place = start + (writes ? first + i : path[i]), within = place % CACHE_BLOCK;
             uint8_t* block = blocks[place / CACHE_BLOCK];
             float* scale = (float*)(block + shape.numbers()) + within;
-            for (size_t tensor = 0; tensor < tensors; tensor++) {
-                uint8_t *there = block + (tensor * CACHE_BLOCK + within) * width,
-                        *here = &kept[(i * tensors + tensor) * width];
+            uint8_t* here = kept.data() + i * bytes;
+            for (int64_t tensor = 0; tensor < 2 * shape.layers; tensor++) {
+                const size_t width = shape.layer(tensor / 2).place_bytes();
+                uint8_t* const there = block + shape.at(tensor / 2, tensor % 2, 0) + within * width;
                 std::memcpy(writes ? there : here, writes ? here : there, width);
+                here += width;
             }
-            for (size_t j = 0; shape.has_scales && j < tensors * shape.heads; j++) {
-                float &there = scale[j * CACHE_BLOCK], &here = scales[i * tensors * shape.heads + j];
-                (writes ? there : here) = writes ? here : there;
+            for (size_t j = 0; j < heads; j++) {
+                float &there = scale[j * CACHE_BLOCK], &kept_scale = scales[i * heads + j];
+                (writes ? there : kept_scale) = writes ? kept_scale : there;
             }
         }
 }

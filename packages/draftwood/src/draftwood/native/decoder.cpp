@@ -38,8 +38,8 @@ void rotate(float* head, int dim, const float* cosines, const float* sines) {
 }
 
 // Of a head's query as attention in pairs or in bytes reads it.
-int query_words(const Decoder& decoder) {
-    return decoder.has_byte_cache ? ByteQuery::size(decoder.head_dim) : decoder.head_dim / 2;
+int query_words(const Decoder& decoder, int head_dim) {
+    return decoder.has_byte_cache ? ByteQuery::size(head_dim) : head_dim / 2;
 }
 
 // Whether each thread encodes the stream and what attention gave for itself: for a few rows and
@@ -51,50 +51,73 @@ bool encodes_apart(const Decoder& decoder, const ForwardInput& run, int threads)
     return reads_stream && !has_marks && run.rows <= 2 * MOST_ROWS && threads <= MOST_APART;
 }
 
-bool is_gated(const Decoder& decoder, const Layer& layer) {
-    return !layer.recurrence.key_heads &&
-           layer.query.outputs == 2 * decoder.heads * decoder.head_dim;
-}
-
 // Numbers of a row that a layer hands to its last product before the network.
-int attended_width(const Decoder& decoder, const Layer& layer) {
-    return layer.recurrence.key_heads ? layer.recurrence.width()
-                                      : decoder.heads * decoder.head_dim;
+int attended_width(const Decoder& decoder, int index) {
+    const Recurrence& recurrence = decoder.layers[index].recurrence;
+    return recurrence.key_heads ? recurrence.width()
+                                : decoder.heads * decoder.attention(index).head_dim;
 }
 
+bool is_gated(const Decoder& decoder, int index) {
+    const Layer& layer = decoder.layers[index];
+    return !layer.recurrence.key_heads && layer.query.outputs == 2 * attended_width(decoder, index);
+}
+
+// The most of all layers, each by its number.
 template <class Width>
-int widest(const Decoder& decoder, int layers, Width width) {
+int widest(int layers, Width width) {
     int most = 0;
-    for (int layer = 0; layer < layers; layer++)
-        most = std::max(most, width(decoder.layers[layer]));
+    for (int layer = 0; layer < layers; layer++) most = std::max(most, width(layer));
     return most;
 }
 
 // Numbers of a row that a layer's first products give.
 int mixed_width_of(const Decoder& decoder, int layers) {
-    return widest(decoder, layers, [](const Layer& layer) {
-        return layer.query.outputs + layer.key.outputs + layer.value.outputs;
+    return widest(layers, [&](int index) {
+        const Layer& layer = decoder.layers[index];
+        return layer.query.outputs + layer.key.outputs + layer.values();
     });
 }
 
 int attended_width_of(const Decoder& decoder, int layers) {
-    return widest(decoder, layers,
-                  [&](const Layer& layer) { return attended_width(decoder, layer); });
+    return widest(layers, [&](int index) { return attended_width(decoder, index); });
 }
 
-CacheShape cache_shape(const Decoder& decoder, int layers) {
+// Entries within the networks, and within what adds the layers' inputs.
+int inner_width_of(const Decoder& decoder, int layers) {
+    return std::max(decoder.inputs.size, widest(layers, [&](int index) {
+        return decoder.layers[index].gate.outputs;
+    }));
+}
+
+int head_dim_of(const Decoder& decoder, int layers) {
+    return widest(layers, [&](int index) { return decoder.attention(index).head_dim; });
+}
+
+// What the cache has of each layer; `each` is where the shape points to.
+CacheShape cache_shape(const Decoder& decoder, int layers, std::vector<CacheLayer>& each) {
     const int64_t number = decoder.is_bfloat16 ? sizeof(bfloat16) : sizeof(float);
-    CacheShape shape{0, decoder.num_kv_heads,
-                     decoder.has_byte_cache ? padded_dim(decoder.head_dim)
-                                            : decoder.head_dim * number,
-                     decoder.has_byte_cache, 0, 0, 0};
+    CacheShape shape{0, 0, 0, decoder.has_byte_cache, 0, 0, 0, nullptr};
+    each.assign(1, {});
     for (int layer = 0; layer < layers; layer++) {
         const Recurrence& recurrence = decoder.layers[layer].recurrence;
-        if (!recurrence.key_heads) { shape.layers++; continue; }
+        if (!recurrence.key_heads) {
+            if (!decoder.layers[layer].key.outputs) continue;
+            const AttentionShape own = decoder.attention(layer);
+            CacheLayer& last = each.back();
+            last.heads = own.num_kv_heads;
+            last.row_bytes =
+                decoder.has_byte_cache ? padded_dim(own.head_dim) : own.head_dim * number;
+            const CacheLayer next{0, 0, last.bytes_before + 2 * (int64_t)last.place_bytes(),
+                                  last.heads_before + 2 * last.heads};
+            each.push_back(next), shape.layers++;
+            continue;
+        }
         shape.state_size += (int64_t)recurrence.key_heads * recurrence.state_size();
         shape.row_size += (int64_t)recurrence.key_heads * recurrence.row_size();
         shape.lookback = std::max<int64_t>(shape.lookback, recurrence.kernel - 1);
     }
+    shape.each = each.data();
     return shape;
 }
 
@@ -116,16 +139,18 @@ struct OwnRows {
 
 // What phases hand to each other, kept from run to run.
 struct Scratch {
+    std::vector<CacheLayer> cache_layers;
     CacheShape cache;
-    int mixed_width = 0;
+    int mixed_width = 0, gated_width = 0, query_words = 0;
     std::vector<float> stream, branch, mixed, attended, gated, cosines, sines;
-    Rows narrow, attention,
-        wide;  // encoded rows of width hidden, heads * head_dim and intermediate_size
+    std::vector<float> inputs, beside;  // [rows][layers][size] of each layer; of a network's row
+    Rows narrow, attention, wide;  // encoded rows of the stream, of what attention and gates gave
     Rows features, paired;  // of a head's: joined states of the target, and a token and a state
     int whole_rows = 0;     // the first rows, of which more than keys and values is wanted
     std::vector<uint32_t> encoded_queries;  // [rows][heads][query_words]
     Marks marks;
-    Visibility visibility;
+    std::vector<int> kv_heads;                // each number of them that some layer has
+    std::vector<Visibility> visibilities;     // for each of these
     std::vector<Lineage> lineages;       // by sequence, where some layer has a running state
     std::vector<Floats> averages;        // [rows of single blocks][heads], until they are joined
     std::vector<Blocks> blocks;          // by row: where its key and value go
@@ -144,11 +169,14 @@ struct Scratch {
             if (values.size() < (size_t)run.rows * width) values.resize((size_t)run.rows * width);
         };
         const int attended_width = attended_width_of(decoder, run.layers);
-        cache = cache_shape(decoder, run.layers);
+        const int inner_width = inner_width_of(decoder, run.layers);
+        cache = cache_shape(decoder, run.layers, cache_layers);
         mixed_width = mixed_width_of(decoder, run.layers);
+        gated_width = ceil_div(inner_width, LANES) * LANES;
+        query_words = draftwood::query_words(decoder, head_dim_of(decoder, run.layers));
         grow(stream, decoder.hidden), grow(branch, decoder.hidden);
-        grow(mixed, mixed_width), grow(attended, attended_width),
-            grow(gated, ceil_div(decoder.intermediate_size, LANES) * LANES);
+        grow(mixed, mixed_width), grow(attended, attended_width), grow(gated, gated_width);
+        grow(inputs, run.layers * decoder.inputs.size);
         grow(cosines, decoder.rotaries * decoder.rotary_dim / 2);
         grow(sines, decoder.rotaries * decoder.rotary_dim / 2);
         narrow.reserve(decoder.encodings, run.rows, decoder.hidden);
@@ -159,7 +187,7 @@ struct Scratch {
                 features.reserve(decoder.encodings, run.rows,
                                  std::max(fusion->reads + fusion->joins_tokens, 1) * decoder.hidden);
         }
-        wide.reserve(decoder.encodings, run.rows, decoder.intermediate_size);
+        wide.reserve(decoder.encodings, run.rows, inner_width);
         is_apart = encodes_apart(decoder, run, run.trace ? threads : team);
         const int apart = is_apart ? team : 0;
         while ((int)own.size() < apart) own.push_back(std::make_unique<OwnRows>());
@@ -169,12 +197,14 @@ struct Scratch {
             each->attended.reserve(decoder.encodings, run.rows, attended_width);
             each->forget();
         }
-        const size_t words = (size_t)run.rows * decoder.heads * query_words(decoder);
+        const size_t words = (size_t)run.rows * decoder.heads * query_words;
         if (encoded_queries.size() < words) encoded_queries.resize(words);
         divide(decoder, run, threads);
         marks.begin(run.marked, run.rows, run.layers, decoder.hidden);
-        for (int layer = 0; layer < run.layers; layer++)
+        for (int layer = 0; layer < run.layers; layer++) {
             reserve_experts(decoder.layers[layer].experts, decoder.hidden, run.rows);
+            if (decoder.layers[layer].has_both()) grow(beside, decoder.hidden);
+        }
         blocks.clear(), places.clear(), wanted.clear(), whole_rows = 0;
         for (int sequence = 0; sequence < run.num_sequences; sequence++) {
             const Sequence& own = run.sequences[sequence];
@@ -192,19 +222,31 @@ struct Scratch {
     void divide(const Decoder& decoder, const ForwardInput& run, int threads) {
         trace_back(run);
         if (run.only_keys == run.num_sequences) return;
-        const int heads_per_key = decoder.heads / decoder.num_kv_heads;
-        std::vector<int64_t> windows;
-        for (int layer = 0; layer < run.layers; layer++) {
-            const int64_t window = decoder.layers[layer].window;
-            if (std::find(windows.begin(), windows.end(), window) == windows.end())
-                windows.push_back(window);
+        const auto add = [](auto& all, auto one) {
+            if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
+        };
+        kv_heads.clear();
+        for (int layer = 0; layer < run.layers; layer++)
+            add(kv_heads, decoder.attention(layer).num_kv_heads);
+        if (visibilities.size() < kv_heads.size()) visibilities.resize(kv_heads.size());
+        for (const int heads : kv_heads) {
+            Visibility& visibility = visibility_of(heads);
+            const int heads_per_key = decoder.heads / heads;
+            std::vector<int64_t> windows;
+            for (int layer = 0; layer < run.layers; layer++)
+                if (decoder.attention(layer).num_kv_heads == heads)
+                    add(windows, (int64_t)decoder.layers[layer].window);
+            visibility.build(run.sequences, run.num_sequences - run.only_keys, run.sees, windows,
+                             heads, heads_per_key, threads);
+            const size_t kept = (size_t)visibility.most_kept() * visibility.per_item *
+                                ceil_div(heads_per_key, visibility.pieces) *
+                                Average::size(head_dim_of(decoder, run.layers)) / LANES;
+            if (averages.size() < kept) averages.resize(kept);
         }
-        visibility.build(run.sequences, run.num_sequences - run.only_keys, run.sees, windows,
-                         decoder.num_kv_heads, heads_per_key, threads);
-        const size_t kept = (size_t)visibility.most_kept() * visibility.per_item *
-                            ceil_div(heads_per_key, visibility.pieces) *
-                            Average::size(decoder.head_dim) / LANES;
-        if (averages.size() < kept) averages.resize(kept);
+    }
+
+    Visibility& visibility_of(int heads) {
+        return visibilities[std::find(kv_heads.begin(), kv_heads.end(), heads) - kv_heads.begin()];
     }
 
     void trace_back(const ForwardInput& run) {
@@ -281,7 +323,7 @@ private:
     PhaseClock clock;
     const int mixed_width;
     const bool in_bytes = decoder.has_byte_cache, in_halves = decoder.is_bfloat16 && !in_bytes,
-               in_pairs = HAS_PAIRS && in_halves && fits_pairs(decoder.head_dim);
+               may_pair = HAS_PAIRS && in_halves;
     const CacheShape cache;
     std::vector<Phase> list;
 
@@ -305,13 +347,16 @@ private:
         add_phase(&Forward::begin, NORMS, 0, decoder.fusion ? blocks(run.rows) : run.rows);
         if (joins_inputs(decoder, run))
             add_phase(&Forward::combine, PRODUCTS, 0, tiles(decoder.fusion->matrix));
+        if (decoder.inputs.size && whole()) plan_inputs();
         for (int index = run.start; index < run.stop; index++) {
             if (run.attention[index]) plan_attention(index);
             else if (run.hidden[index]) add_phase(&Forward::put_hidden, NORMS, index, run.rows);
             if (!whole()) continue;
             if (!run.mlp[index]) continue;
-            if (decoder.layers[index].experts.count) plan_experts(index);
-            else plan_mlp(index);
+            const Layer& layer = decoder.layers[index];
+            if (layer.gate.outputs) plan_mlp(index);
+            if (layer.experts.count) plan_experts(index);
+            if (layer.input.outputs) plan_input(index);
         }
         if (run.stop < run.layers) return add_phase(&Forward::put_hidden, NORMS, run.stop, run.rows);
         if (run.hidden[run.layers]) add_phase(&Forward::put_last_hidden, NORMS, 0, run.rows);
@@ -321,8 +366,23 @@ private:
         add_phase(&Forward::make_logits, PRODUCTS, 0, tiles(decoder.lm_head));
     }
 
+    void plan_inputs() {
+        if (!is_apart) add_phase(&Forward::encode_first, NORMS, 0, patches(whole()));
+        add_phase(&Forward::project_inputs, PRODUCTS, 0, tiles(decoder.inputs.projection));
+        add_phase(&Forward::embed_inputs, NORMS, 0, whole() * run.layers);
+    }
+
+    void plan_input(int index) {
+        const Layer& layer = decoder.layers[index];
+        if (!is_apart) add_phase(&Forward::encode_for_input, NORMS, index, patches(whole()));
+        add_phase(&Forward::gate_input, PRODUCTS, index, ceil_div(layer.input_gate.outputs, GROUP));
+        add_phase(&Forward::add_input, PRODUCTS, index, tiles(layer.input));
+        add_phase(&Forward::add_normed_input, NORMS, index, whole());
+    }
+
     void plan_attention(int index) {
         const Layer& layer = decoder.layers[index];
+        if (!whole() && !layer.key.outputs) return;  // it adds nothing to the cache
         if (!is_apart)
             add_phase(&Forward::norm_for_attention, NORMS, index,
                       reads_pairs(index) ? blocks(run.rows) : patches(run.rows));
@@ -335,11 +395,12 @@ private:
         } else {
             add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
             if (!whole()) return;
-            add_phase(&Forward::attend, ATTENTION, index, scratch.visibility.things(layer.window));
+            add_phase(&Forward::attend, ATTENTION, index,
+                      visibility(index).things(layer.window));
         }
         if (!is_apart)
             add_phase(&Forward::encode_attended, NORMS, index,
-                      blocks(whole()) * ceil_div(attended_width(decoder, layer), GROUP));
+                      blocks(whole()) * ceil_div(attended_width(decoder, index), GROUP));
         add_narrowing(&Forward::narrow_attended, index, OUTPUT, OUTPUT);
         add_phase(&Forward::add_attended, PRODUCTS, index, tiles(layer.output));
         if (layer.after_attention_norm.weight)
@@ -352,10 +413,11 @@ private:
         if (!is_apart && (!decoder.is_parallel || !run.attention[index]))
             add_phase(&Forward::norm_for_network, NORMS, index, patches(whole()));
         add_narrowing(&Forward::narrow_for_network, index, GATE, UP);
-        add_phase(&Forward::gate, PRODUCTS, index, ceil_div(decoder.intermediate_size, GROUP));
+        add_phase(&Forward::gate, PRODUCTS, index, ceil_div(layer.gate.outputs, GROUP));
         add_narrowing(&Forward::narrow_gated, index, DOWN, DOWN);
         add_phase(&Forward::add_gated, PRODUCTS, index, tiles(layer.down));
-        if (layer.after_mlp_norm.weight)
+        if (layer.has_both()) add_phase(&Forward::set_network_aside, NORMS, index, whole());
+        else if (layer.after_mlp_norm.weight)
             add_phase(&Forward::add_normed_mlp, NORMS, index, whole());
     }
 
@@ -390,6 +452,8 @@ private:
     int tiles_of_queries(const Layer& layer) const { return whole() ? tiles(layer.query) : 0; }
     float* stream(int row) { return &scratch.stream[(size_t)row * decoder.hidden]; }
     float* branch(int row) { return &scratch.branch[(size_t)row * decoder.hidden]; }
+    float* beside(int row) { return &scratch.beside[(size_t)row * decoder.hidden]; }
+    float* gated(int row) { return &scratch.gated[(size_t)row * scratch.gated_width]; }
     // where the cosines and sines of a row in a table begin
     size_t rotation(int table, int row) const {
         return ((size_t)table * run.rows + row) * (decoder.rotary_dim / 2);
@@ -520,6 +584,86 @@ private:
         });
     }
 
+    void encode_for_input(Range range, int) { encode_stream(range); }
+    void encode_first(Range range, int) { encode_stream(range); }
+
+    void encode_stream(Range range) {
+        in_patches(range, whole(), [&](Range rows, Range inputs) { norm_rows(rows, {}, inputs); });
+    }
+
+    void project_inputs(Range tiles, int) {
+        const LayerInputs& inputs = decoder.inputs;
+        const int width = inputs.projection.outputs;
+        products(inputs.projection, first_rows(), whole(), tiles.first, tiles.last,
+                 [&](int row, int tile, Floats values) {
+                     put_tile(&scratch.inputs[(size_t)row * width], tile, width,
+                              values * all(inputs.scale));
+                 });
+    }
+
+    // Parts of layers, row by row.
+    void embed_inputs(Range range, int) {
+        const LayerInputs& inputs = decoder.inputs;
+        const int size = inputs.size, width = run.layers * size;
+        const float* embedded = nullptr;
+        for (int i = range.first, last = -1; i < range.last; i++) {
+            const int row = i / run.layers, layer = i % run.layers;
+            if (row != last) embedded = embed_for_layers(row, width), last = row;
+            float* const part = &scratch.inputs[(size_t)row * width + layer * size];
+            normed(decoder, part, size, inputs.norm, false, part);
+            for (int j = 0; j < size; j++)
+                part[j] = (part[j] + embedded[layer * size + j]) * (float)M_SQRT1_2;
+        }
+    }
+
+    const float* embed_for_layers(int row, int width) {
+        const LayerInputs& inputs = decoder.inputs;
+        float* const embedded = row_of_floats(width);
+        embed(inputs.embedding, decoder.is_bfloat16, inputs.embedding_codes, width,
+              inputs.embedding_scale, run.tokens[row], embedded);
+        return embedded;
+    }
+
+    // A layer's part, gated by the stream; groups of 32 as in gate().
+    void gate_input(Range groups, int index) {
+        const Matrix& matrix = decoder.layers[index].input_gate;
+        const int size = decoder.inputs.size, stride = run.layers * size,
+                  per_group = GROUP / LANES;
+        products(matrix, for_input(index), whole(), groups.first * per_group,
+                 std::min(groups.last * per_group, tiles(matrix)),
+                 [&](int row, int tile, Floats values) {
+                     put_tile(gated(row), tile, size, decoder.gating.gate(values));
+                 });
+        encode_blocks(scratch.wide, {0, whole()},
+                      {groups.first * GROUP, std::min(groups.last * GROUP, size)},
+                      [&](int row, int from, int width) {
+                          const float* const part =
+                              &scratch.inputs[(size_t)row * stride + index * size + from];
+                          float* const to = gated(row) + from;
+                          for (int i = 0; i < width; i++) to[i] *= part[i];
+                          return to;
+                      });
+    }
+
+    void add_input(Range tiles, int index) {
+        products(decoder.layers[index].input, scratch.wide, whole(), tiles.first, tiles.last,
+                 [&](int row, int tile, Floats values) {
+                     put_tile(branch(row), tile, decoder.hidden, values);
+                 });
+    }
+
+    void add_normed_input(Range rows, int index) {
+        const Layer& layer = decoder.layers[index];
+        add_normed(rows, layer.after_input_norm, layer.scale);
+    }
+
+    // What a network gave, until the experts beside it are done.
+    void set_network_aside(Range rows, int index) {
+        for (int row = rows.first; row < rows.last; row++)
+            normed(decoder, branch(row), decoder.hidden, decoder.layers[index].after_network_norm,
+                   false, beside(row));
+    }
+
     void norm_for_head(Range range, int) {
         const auto row_of = [&](int i) { return scratch.wanted[i]; };
         in_patches(range, (int)scratch.wanted.size(), [&](Range rows, Range inputs) {
@@ -537,15 +681,22 @@ private:
     // What products read, whoever encodes it.
     const Rows& for_attention(int layer) {
         const Norm& norm = decoder.layers[layer].attention_norm;
-        return normed_rows(2 * layer, norm, run.rows, [](int row) { return row; });
+        return normed_rows(3 * layer, norm, run.rows, [](int row) { return row; });
     }
     const Rows& for_network(int layer) {
         const Norm& norm = decoder.layers[layer].mlp_norm;
-        return normed_rows(2 * layer + 1, norm, whole(), [](int row) { return row; });
+        return normed_rows(3 * layer + 1, norm, whole(), [](int row) { return row; });
+    }
+    const Rows& for_input(int layer) {
+        return normed_rows(3 * layer + 2, {}, whole(), [](int row) { return row; });
     }
     const Rows& for_head() {
-        return normed_rows(2 * run.layers, decoder.norm, (int)scratch.wanted.size(),
+        return normed_rows(3 * run.layers, decoder.norm, (int)scratch.wanted.size(),
                            [&](int i) { return scratch.wanted[i]; });
+    }
+    // What enters the first layer.
+    const Rows& first_rows() {
+        return normed_rows(3 * run.layers + 1, {}, whole(), [](int row) { return row; });
     }
 
     // Rows of the stream, normed, for the calling thread; `of` tells those of a pass apart.
@@ -565,7 +716,7 @@ private:
         OwnRows& own = *scratch.own[own_place()];
         if (own.attended_of == layer) return own.attended;
         own.attended_of = layer;
-        const int width = attended_width(decoder, decoder.layers[layer]);
+        const int width = attended_width(decoder, layer);
         encode_attended(own.attended, {0, whole()}, {0, width}, width);
         return own.attended;
     }
@@ -634,7 +785,7 @@ private:
                [&](int, int mark) { return scratch.marks.input(mark); });
     }
     void narrow_attended(Range ranks, int layer) {
-        const size_t width = attended_width(decoder, decoder.layers[layer]);
+        const size_t width = attended_width(decoder, layer);
         narrow(ranks, layer, OUTPUT, OUTPUT,
                [&](int row, int) { return &scratch.attended[row * width]; });
     }
@@ -642,7 +793,7 @@ private:
         narrow(ranks, layer, GATE, UP, [&](int, int mark) { return scratch.marks.input(mark); });
     }
     void narrow_gated(Range ranks, int layer) {
-        const size_t width = (size_t)ceil_div(decoder.intermediate_size, LANES) * LANES;
+        const size_t width = scratch.gated_width;
         narrow(ranks, layer, DOWN, DOWN,
                [&](int row, int) { return &scratch.gated[row * width]; });
     }
@@ -679,7 +830,8 @@ private:
     }
     void add_gated(Range tiles, int index) {
         const Layer& layer = decoder.layers[index];
-        add(layer.down, scratch.wide, layer.after_mlp_norm, tiles, index, DOWN);
+        const Norm& norm = layer.has_both() ? layer.after_network_norm : layer.after_mlp_norm;
+        add(layer.down, scratch.wide, norm, tiles, index, DOWN);
     }
 
     // To the stream, or aside where all of a row is normed before.
@@ -700,29 +852,38 @@ private:
     }
 
     void add_normed_attention(Range rows, int layer) {
-        add_normed(rows, decoder.layers[layer].after_attention_norm);
+        add_normed(rows, decoder.layers[layer].after_attention_norm, 0);
     }
     void add_normed_mlp(Range rows, int layer) {
-        add_normed(rows, decoder.layers[layer].after_mlp_norm);
+        add_normed(rows, decoder.layers[layer].after_mlp_norm, scale_behind_network(layer));
     }
 
-    // What was put aside.
-    void add_normed(Range rows, const Norm& norm) {
+    // Of the stream, where nothing more of the layer comes.
+    float scale_behind_network(int layer) const {
+        return decoder.layers[layer].input.outputs ? 0 : decoder.layers[layer].scale;
+    }
+
+    // What was put aside; then the stream is scaled, unless by 0.
+    void add_normed(Range rows, const Norm& norm, float scale) {
         for (int row = rows.first; row < rows.last; row++) {
             normed(decoder, branch(row), decoder.hidden, norm, decoder.is_layer_norm, branch(row));
             for (int i = 0; i < decoder.hidden; i++)
                 stream(row)[i] += branch(row)[i] * decoder.residual_scale;
+            for (int i = 0; scale != 0 && i < decoder.hidden; i++) stream(row)[i] *= scale;
         }
     }
 
     void store_keys_and_values(Range rows, int index) {
         const Layer& layer = decoder.layers[index];
-        const int dim = decoder.head_dim;
+        const AttentionShape own = decoder.attention(index);
+        const int dim = own.head_dim, kv_heads = layer.key.outputs ? own.num_kv_heads : 0;
+        const bool is_encoded = in_bytes || in_pairs(dim);
         for (int row = rows.first; row < rows.last; row++) {
             float* head = &scratch.mixed[(size_t)row * mixed_width];
+            if (kv_heads) find_values(index, row);
             if (decoder.norms_whole_vectors) norm_all_heads(layer, head, keys_of(layer, row));
             const float scale = attention_scale(row);
-            for (int i = 0; i < decoder.heads + decoder.num_kv_heads; i++, head += dim) {
+            for (int i = 0; i < decoder.heads + kv_heads; i++, head += dim) {
                 bool is_query = i < decoder.heads;
                 if (i == decoder.heads) head = keys_of(layer, row);
                 if (is_query && row >= whole()) continue;
@@ -730,18 +891,29 @@ private:
                 if (norm.weight && !decoder.norms_whole_vectors)
                     normed(decoder, head, dim, norm, false, head);
                 if (layer.rotary >= 0)
-                    rotate(head, decoder.rotary_dim, &scratch.cosines[rotation(layer.rotary, row)],
+                    rotate(head, own.rotary_dim, &scratch.cosines[rotation(layer.rotary, row)],
                            &scratch.sines[rotation(layer.rotary, row)]);
                 if (is_query)
                     for (int j = 0; j < dim; j++) head[j] *= scale;
             }
             const float* queries = &scratch.mixed[(size_t)row * mixed_width];
-            for (int i = 0; (in_pairs || in_bytes) && row < whole() && i < decoder.heads; i++)
-                encode_query(queries + i * dim, encoded_query(row, i));
+            for (int i = 0; is_encoded && row < whole() && i < decoder.heads; i++)
+                encode_query(queries + i * dim, dim, encoded_query(row, i));
+            if (!kv_heads) continue;
             const float* keys = keys_of(layer, row);
             store_heads(keys, index, false, row);
-            store_heads(keys + decoder.num_kv_heads * dim, index, true, row);
+            store_heads(keys + kv_heads * dim, index, true, row);
         }
+    }
+
+    // Those of a layer without a product for them, and their norm.
+    void find_values(int index, int row) {
+        const Layer& layer = decoder.layers[index];
+        float *keys = keys_of(layer, row), *values = keys + layer.key.outputs;
+        if (!layer.value.outputs) std::copy(keys, values, values);
+        const AttentionShape own = decoder.attention(index);
+        for (int i = 0; layer.value_norm.weight && i < own.num_kv_heads; i++, values += own.head_dim)
+            normed(decoder, values, own.head_dim, layer.value_norm, false, values);
     }
 
     // Queries lie before them, and the queries' gate where they have one.
@@ -756,22 +928,24 @@ private:
         return decoder.attention_scale * (1 + decoder.query_growth * std::log(1 + part));
     }
 
-    void encode_query(const float* query, uint32_t* encoded) {
-        if (in_bytes) encode_byte_query(query, decoder.head_dim, encoded);
-        else round_query(query, decoder.head_dim, (bfloat16*)encoded);
+    void encode_query(const float* query, int dim, uint32_t* encoded) {
+        if (in_bytes) encode_byte_query(query, dim, encoded);
+        else round_query(query, dim, (bfloat16*)encoded);
     }
 
     // Keys or values of a row.
     void store_heads(const float* numbers, int index, bool value, int row) {
-        const int dim = decoder.head_dim;
+        const AttentionShape own = decoder.attention(index);
+        const CacheLayer stored = cache.layer(cached(index));
+        const int dim = own.head_dim, heads = own.num_kv_heads;
         const int64_t place = scratch.places[row], within = place % CACHE_BLOCK;
         uint8_t *block = scratch.blocks[row][place / CACHE_BLOCK],
-                *to = block + cache.at(cached(index), value, 0) + within * cache.place_bytes();
-        for (int head = 0; in_bytes && head < decoder.num_kv_heads; head++)
+                *to = block + cache.at(cached(index), value, 0) + within * stored.place_bytes();
+        for (int head = 0; in_bytes && head < heads; head++)
             ((float*)(block + cache.scales_at(cached(index), value, head)))[within] = encode_row(
-                numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * cache.row_bytes);
-        if (in_halves) put_all(numbers, decoder.num_kv_heads * dim, (bfloat16*)to);
-        else if (!in_bytes) put_all(numbers, decoder.num_kv_heads * dim, (float*)to);
+                numbers + head * dim, dim, value ? 0 : KEY_ZERO, to + head * stored.row_bytes);
+        if (in_halves) put_all(numbers, heads * dim, (bfloat16*)to);
+        else if (!in_bytes) put_all(numbers, heads * dim, (float*)to);
     }
 
     template <class Number>
@@ -781,12 +955,17 @@ private:
 
     // Queries and keys of a row, each across all heads.
     void norm_all_heads(const Layer& layer, float* queries, float* keys) {
-        const int width = decoder.heads * decoder.head_dim;
-        normed(decoder, queries, width, layer.query_norm, false, queries);
-        normed(decoder, keys, decoder.num_kv_heads * decoder.head_dim, layer.key_norm, false, keys);
+        normed(decoder, queries, layer.query.outputs, layer.query_norm, false, queries);
+        normed(decoder, keys, layer.key.outputs, layer.key_norm, false, keys);
     }
 
-    int heads_per_key() const { return decoder.heads / decoder.num_kv_heads; }
+    bool in_pairs(int head_dim) const { return may_pair && fits_pairs(head_dim); }
+    int heads_per_key(int index) const {
+        return decoder.heads / decoder.attention(index).num_kv_heads;
+    }
+    Visibility& visibility(int index) const {
+        return scratch.visibility_of(decoder.attention(index).num_kv_heads);
+    }
     int cached(int index) const { return decoder.layers[index].cached; }
 
     // Some rows, and heads that share keys.
@@ -807,32 +986,33 @@ private:
     };
 
     void attend(Range things, int index) {
-        Visibility& visibility = scratch.visibility;
+        Visibility& visibility = this->visibility(index);
         const int64_t window = decoder.layers[index].window;
         const Visibility::Plan& plan = visibility.plan(window);
+        const int per_key = heads_per_key(index);
         const int pieces = visibility.pieces, per_item = visibility.per_item;
         static thread_local Bench bench;
         for (int thing = things.first; thing < things.last; thing++) {
             const Visibility::Item& item = plan.items[thing / per_item];
             const int part = thing % per_item, piece = part % pieces, shared = part / pieces,
-                      first = heads_per_key() * piece / pieces,
-                      last = heads_per_key() * (piece + 1) / pieces;
-            AttentionUnit unit{visibility.together(item), shared,
-                               shared * heads_per_key() + first, last - first, window};
+                      first = per_key * piece / pieces, last = per_key * (piece + 1) / pieces;
+            AttentionUnit unit{visibility.together(item), shared, shared * per_key + first,
+                               last - first, window};
             if (item.block == Visibility::ALL_BLOCKS) {
                 attend_all(unit, index, plan.blocks[item.first], bench);
                 continue;
             }
-            attend_block(unit, index, item.block, kept(plan, item.first, item.block, part), bench);
+            attend_block(unit, index, item.block, kept(plan, index, item.first, item.block, part),
+                         bench);
             for (int group = item.first; group < item.last; group++) {
                 const Stretch& blocks = plan.blocks[group];
                 if (!visibility.is_last((size_t)group * per_item + part, blocks.last - blocks.first))
                     continue;
                 unit.group = visibility.groups[group];
-                const Averages joined = room(bench.joined, unit);
+                const Averages joined = room(bench.joined, unit, index);
                 for (int64_t block = blocks.first; block < blocks.last; block++)
-                    join(unit, block, kept(plan, group, block, part), joined);
-                put_attended(unit, decoder.layers[index], joined);
+                    join(unit, index, block, kept(plan, index, group, block, part), joined);
+                put_attended(unit, index, joined);
             }
         }
     }
@@ -852,44 +1032,47 @@ private:
     }
 
     void attend_all(const AttentionUnit& unit, int index, const Stretch& blocks, Bench& bench) {
-        const Averages averages = room(bench.averages, unit), joined = room(bench.joined, unit);
+        const Averages averages = room(bench.averages, unit, index),
+                       joined = room(bench.joined, unit, index);
         for (int64_t block = blocks.first; block < blocks.last; block++) {
             attend_block(unit, index, block, averages, bench);
-            join(unit, block, averages, joined);
+            join(unit, index, block, averages, joined);
         }
-        put_attended(unit, decoder.layers[index], joined);
+        put_attended(unit, index, joined);
     }
 
-    Averages room(std::vector<Floats>& values, const AttentionUnit& unit) const {
-        const size_t size = unit.group.count * unit.heads * Average::size(decoder.head_dim);
+    Averages room(std::vector<Floats>& values, const AttentionUnit& unit, int index) const {
+        const size_t size =
+            unit.group.count * unit.heads * Average::size(decoder.attention(index).head_dim);
         return {Bench::room(values, size), unit.heads};
     }
 
     // A group's averages over one block, of one part of the heads.
-    Averages kept(const Visibility::Plan& plan, int group, int64_t block, int part) {
-        const Visibility& visibility = scratch.visibility;
-        const int heads = ceil_div(heads_per_key(), visibility.pieces);
+    Averages kept(const Visibility::Plan& plan, int index, int group, int64_t block, int part) {
+        const Visibility& visibility = this->visibility(index);
+        const int heads = ceil_div(heads_per_key(index), visibility.pieces);
         const size_t before = plan.kept_at(group, block) * visibility.per_item + part;
         return {(float*)scratch.averages.data() +
-                    before * heads * Average::size(decoder.head_dim),
+                    before * heads * Average::size(decoder.attention(index).head_dim),
                 visibility.per_item * heads};
     }
 
     void attend_block(const AttentionUnit& unit, int index, int64_t block, const Averages& averages,
                       Bench& bench) {
-        const Visibility& visibility = scratch.visibility;
+        const Visibility& visibility = this->visibility(index);
         const Together some = averages.over(unit, block, decoder.score_cap);
+        const size_t dim = decoder.attention(index).head_dim;
         if (in_bytes)
             return attend_block_in_bytes(visibility, some,
                                          {stored<uint8_t>(unit, index),
                                           stored<float>(unit, index, &CacheShape::scales_at, 1)},
                                          encoded_queries(unit), bench);
         if constexpr (HAS_PAIRS)
-            if (in_pairs)
+            if (in_pairs((int)dim))
                 return attend_block_in_pairs(visibility, some, stored<bfloat16>(unit, index),
                                              encoded_queries(unit), bench);
-        const Queries<float> queries{&scratch.mixed[(size_t)unit.first_head * decoder.head_dim],
-                                     (size_t)mixed_width, (size_t)decoder.head_dim};
+        const Queries<float> queries{&scratch.mixed[unit.first_head * dim], (size_t)mixed_width,
+                                     dim};
         if (in_halves)
             draftwood::attend_block(visibility, some, stored<bfloat16>(unit, index), queries,
                                     bench);
@@ -905,39 +1088,41 @@ private:
             return Stored<Number>{unit.group.blocks, (cache.*at)(cached(index), value, unit.shared),
                                   stride};
         };
-        return {half(false), half(true), decoder.head_dim};
+        return {half(false), half(true), decoder.attention(index).head_dim};
     }
 
     template <class Number>
     KeysAndValues<Number> stored(const AttentionUnit& unit, int index) const {
-        return stored<Number>(unit, index, &CacheShape::at, cache.place_bytes() / sizeof(Number));
+        return stored<Number>(unit, index, &CacheShape::at,
+                              cache.layer(cached(index)).place_bytes() / sizeof(Number));
     }
 
     Queries<uint32_t> encoded_queries(const AttentionUnit& unit) {
-        const size_t words = query_words(decoder);
+        const size_t words = scratch.query_words;
         return {encoded_query(0, unit.first_head), decoder.heads * words, words};
     }
 
     uint32_t* encoded_query(int row, int head) {
-        return &scratch
-                    .encoded_queries[((size_t)row * decoder.heads + head) * query_words(decoder)];
+        return &scratch.encoded_queries[((size_t)row * decoder.heads + head) * scratch.query_words];
     }
 
-    void join(const AttentionUnit& unit, int64_t block, const Averages& averages,
+    void join(const AttentionUnit& unit, int index, int64_t block, const Averages& averages,
               const Averages& joined) {
-        const int dim = decoder.head_dim;
+        const int dim = decoder.attention(index).head_dim;
+        const Visibility& visibility = this->visibility(index);
         const Together one = averages.over(unit, block), all = joined.over(unit, block);
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++) {
-            if (one.seen(scratch.visibility, row).empty()) continue;
-            const bool is_first = scratch.visibility.seen(row, unit.window).first / BLOCK == block;
+            if (one.seen(visibility, row).empty()) continue;
+            const bool is_first = visibility.seen(row, unit.window).first / BLOCK == block;
             for (int head = 0; head < unit.heads; head++)
                 all.average(row, head, dim).join(one.average(row, head, dim), is_first);
         }
     }
 
-    void put_attended(const AttentionUnit& unit, const Layer& layer, const Averages& joined) {
-        const int dim = decoder.head_dim;
-        const bool gated = is_gated(decoder, layer);
+    void put_attended(const AttentionUnit& unit, int index, const Averages& joined) {
+        const Layer& layer = decoder.layers[index];
+        const int dim = decoder.attention(index).head_dim;
+        const bool gated = is_gated(decoder, index);
         const Together all = joined.over(unit, 0);
         for (int row = unit.group.first; row < unit.group.first + unit.group.count; row++)
             for (int head = 0; head < unit.heads; head++) {
@@ -945,21 +1130,20 @@ private:
                 float* results = &scratch.attended[(size_t)row * decoder.heads * dim + from];
                 const Average average = all.average(row, head, dim);
                 if (layer.sinks) average.add_sink(layer.sinks[unit.first_head + head]);
-                (in_pairs ? finish_pairs : finish)(average, results);
-                if (gated) gate_attended(row, from, results);
+                (in_pairs(dim) ? finish_pairs : finish)(average, results);
+                if (gated) gate_attended(row, from, dim, results);
             }
     }
 
     // A head's, by the gate that lies behind all queries.
-    void gate_attended(int row, int from, float* results) {
-        const float* gate = &scratch.mixed[(size_t)row * mixed_width +
-                                           decoder.heads * decoder.head_dim + from];
-        for (int i = 0; i < decoder.head_dim; i++) results[i] /= 1 + std::exp(-gate[i]);
+    void gate_attended(int row, int from, int dim, float* results) {
+        const float* gate = &scratch.mixed[(size_t)row * mixed_width + decoder.heads * dim + from];
+        for (int i = 0; i < dim; i++) results[i] /= 1 + std::exp(-gate[i]);
     }
 
     // Groups of blocks of rows.
     void encode_attended(Range groups, int index) {
-        const int width = attended_width(decoder, decoder.layers[index]),
+        const int width = attended_width(decoder, index),
                   of_row = ceil_div(width, GROUP);
         for (int group = groups.first; group < groups.last; group++) {
             const int block = group / of_row, from = group % of_row * GROUP;
@@ -978,40 +1162,43 @@ private:
     // encoded at once.
     void gate(Range groups, int index) {
         const Layer& layer = decoder.layers[index];
-        const int width = decoder.intermediate_size, padded = ceil_div(width, LANES) * LANES,
-                  per_group = GROUP / LANES;
+        const int width = layer.gate.outputs, per_group = GROUP / LANES;
         const int first = groups.first * per_group,
                   last = std::min(groups.last * per_group, tiles(layer.gate));
-        float* gated = scratch.gated.data();
         const Rows& rows = for_network(index);
         products(layer.gate, rows, whole(), first, last,
                  [&](int row, int tile, Floats values) {
                      values = scratch.marks.added(index, GATE, row, tile, values);
-                     store(gated + (size_t)row * padded + tile * LANES,
-                           decoder.gating.gate(values));
+                     store(gated(row) + tile * LANES, decoder.gating.gate(values));
                  });
         products(layer.up, rows, whole(), first, last,
                  [&](int row, int tile, Floats values) {
                      values = scratch.marks.added(index, UP, row, tile, values);
-                     float* to = gated + (size_t)row * padded + tile * LANES;
+                     float* to = gated(row) + tile * LANES;
                      store(to, load(to) * decoder.gating.gated(values));
                  });
         encode_blocks(scratch.wide, {0, whole()},
                       {groups.first * GROUP, std::min(groups.last * GROUP, width)},
-                      [&](int row, int from, int) {
-                          return gated + (size_t)row * padded + from;
-                      });
+                      [&](int row, int from, int) { return gated(row) + from; });
     }
 
     // A row, normed, stays aside in floats until it is encoded for its experts.
     void route(Range rows, int index) {
         const Layer& layer = decoder.layers[index];
+        const Norm& norm = layer.has_both() ? layer.experts_norm : layer.mlp_norm;
         for (int row = rows.first; row < rows.last; row++) {
-            normed(decoder, stream(row), decoder.hidden, layer.mlp_norm, decoder.is_layer_norm,
-                   branch(row));
-            choose_experts(layer.experts, branch(row), decoder.hidden,
+            normed(decoder, stream(row), decoder.hidden, norm, decoder.is_layer_norm, branch(row));
+            choose_experts(layer.experts, routed(layer.experts, row), decoder.hidden,
                            &scratch.choices[(size_t)row * layer.experts.all_per_row()]);
         }
+    }
+
+    // What chooses a row's experts.
+    const float* routed(const Experts& experts, int row) {
+        if (!experts.router_norm) return branch(row);
+        float* const read = row_of_floats(decoder.hidden);
+        normed(decoder, stream(row), decoder.hidden, {experts.router_norm, nullptr}, false, read);
+        return read;
     }
 
     void group_rows(Range, int index) {
@@ -1088,14 +1275,29 @@ private:
     }
 
     void add_experts(Range rows, int index) {
-        const int per_row = decoder.layers[index].experts.all_per_row(), hidden = decoder.hidden;
-        for (int row = rows.first; row < rows.last; row++)
+        const Layer& layer = decoder.layers[index];
+        const int per_row = layer.experts.all_per_row(), hidden = decoder.hidden;
+        for (int row = rows.first; row < rows.last; row++) {
+            const float* const given = &scratch.expert_mixed[(size_t)row * per_row * hidden];
+            float* const to = layer.has_both() ? branch(row) : stream(row);
+            const float factor = layer.has_both() ? 1 : decoder.residual_scale;
             for (int i = 0; i < hidden; i++) {
                 float total = 0;
-                for (int j = 0; j < per_row; j++)
-                    total += scratch.expert_mixed[((size_t)row * per_row + j) * hidden + i];
-                stream(row)[i] += total * decoder.residual_scale;
+                for (int j = 0; j < per_row; j++) total += given[j * hidden + i];
+                to[i] = (layer.has_both() ? 0 : to[i]) + total * factor;
             }
+        }
+        if (layer.has_both()) add_both(rows, index);
+    }
+
+    // What experts gave, normed, and what the network beside them did.
+    void add_both(Range rows, int index) {
+        const Layer& layer = decoder.layers[index];
+        for (int row = rows.first; row < rows.last; row++) {
+            normed(decoder, branch(row), decoder.hidden, layer.after_experts_norm, false, branch(row));
+            for (int i = 0; i < decoder.hidden; i++) branch(row)[i] += beside(row)[i];
+        }
+        add_normed_mlp(rows, index);
     }
 
     // As Transformers has it: the last hidden state is behind the norm.

@@ -228,7 +228,8 @@ int64_t draftwood_structure_size(int32_t index) {
                              sizeof(DraftModelText), sizeof(StepRun),
                              sizeof(Filters),    sizeof(TaskTime),     sizeof(TaskTrace),
                              sizeof(LowRank),    sizeof(LayerAdapter), sizeof(MarkedRows),
-                             sizeof(JacobiSettings), sizeof(Recurrence)};
+                             sizeof(JacobiSettings), sizeof(Recurrence),
+                             sizeof(AttentionShape), sizeof(LayerInputs),  sizeof(CacheLayer)};
     return index < (int32_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[index] : 0;
 }
 }

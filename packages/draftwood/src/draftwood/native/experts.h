@@ -22,6 +22,8 @@ struct Experts {
     const float* router;        // [count][hidden]
     const float* router_bias;   // [count], or null
     const float* shared_gate;   // [hidden]: the logit of what that one counts
+    const float* router_norm;   // [hidden], of the norm of what the router reads alone, or null
+    const float* factors;       // [count]: of each one's share, or null
     const Expert* networks;     // [count + has_shared]
 
     int all() const { return count + has_shared; }
@@ -79,6 +81,8 @@ inline void choose_experts(const Experts& experts, const float* row, int width, 
     }
     if (experts.shares_sum_to_one)
         for (int i = 0; i < experts.per_row; i++) choices[i].share /= kept;
+    for (int i = 0; experts.factors && i < experts.per_row; i++)
+        choices[i].share *= experts.factors[choices[i].expert];
     std::sort(choices, choices + experts.per_row,
               [](const Choice& a, const Choice& b) { return a.expert < b.expert; });
     if (!experts.has_shared) return;

@@ -159,7 +159,6 @@ class PackedHead:
         powers = np.arange(0, shape.head_dim, 2, dtype=np.float32) / np.float32(shape.head_dim)
         return structures.CDecoder(
             hidden=shape.hidden,
-            intermediate_size=shape.intermediate_size,
             heads=shape.heads,
             num_kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
@@ -333,6 +332,7 @@ class LayerHead(SessionHead):
     ) -> None:
         own = structures.CDecoder.from_buffer_copy(target)
         own.layers, own.norm = (structures.CLayer * 1)(layer), norm
+        own.inputs = structures.CLayerInputs()  # those of the target's layers
         own.fusion, own.has_byte_cache = ctypes.pointer(fusion), False
         own.encodings |= encodings
         self.width, self.reads = own.hidden, fusion.reads

@@ -40,18 +40,45 @@ struct Recurrence {
     int width() const { return value_heads * value_dim; }
 };
 
+// Heads of keys and values, and the dimensions of every head; the first ones are turned.
+struct AttentionShape {
+    int32_t num_kv_heads, head_dim, rotary_dim;
+};
+
 struct Layer {
-    // each may have no weight, and then nothing is normed there; the last two are for what is added
-    Norm attention_norm, mlp_norm, query_norm, key_norm, after_attention_norm, after_mlp_norm;
-    // the last three only without experts; queries may have a gate of as many outputs behind them
+    // each may have no weight, and then nothing is normed there; the last ones are for what is
+    // added: by attention, by the network with the experts beside it, by the network alone, by the
+    // experts, and by the layer's input
+    Norm attention_norm, mlp_norm, query_norm, key_norm, value_norm, experts_norm,
+        after_attention_norm, after_mlp_norm, after_network_norm, after_experts_norm,
+        after_input_norm;
+    // Queries may have a gate of as many outputs behind them. A layer without keys reads those of
+    // another; one without values takes keys for them, before these are normed. The last three may
+    // be missing where there are experts.
     Matrix query, key, value, output, gate, up, down;
     Experts experts;
+    Matrix input_gate, input;  // see LayerInputs; by which its part is gated, and what adds it
     // of each head: the score of something that is always seen and holds nothing; null for none
     const float* sinks;
     int32_t window;  // tokens that a row sees, itself included; 0 for all
     int32_t rotary;  // which table of frequencies; -1 for none
-    int32_t cached;  // which of the layers with keys and values it is
+    int32_t cached;  // whose keys and values it reads, of the layers that have them
+    AttentionShape attention;  // without dimensions for the decoder's
+    float scale;               // of what leaves the layer; 0 for none
     Recurrence recurrence;
+
+    bool has_both() const { return experts.count && gate.outputs; }
+    int values() const { return value.outputs ? value.outputs : key.outputs; }
+};
+
+// What is embedded of a token for every layer, and joined with a product of what enters the first
+// (per-layer embeddings of Gemma 4). A layer gates its part by a product of the stream.
+struct LayerInputs {
+    int32_t size;  // of a layer's part; 0 for none
+    float embedding_scale, scale;  // of what is embedded; of the product, which is then normed
+    const void* embedding;         // [vocabulary][layers * size], or null where it is in codes
+    Matrix embedding_codes, projection;
+    Norm norm;  // [size]
 };
 
 // What a drafter's head has before its layers: it joins hidden states of its target. Its first
@@ -81,8 +108,7 @@ struct FusionInput {
 };
 
 struct Decoder {
-    int32_t hidden, intermediate_size, heads, num_kv_heads, head_dim, rotary_dim, rotaries,
-        vocabulary;
+    int32_t hidden, heads, num_kv_heads, head_dim, rotary_dim, rotaries, vocabulary;
     int32_t encodings;       // of rows, for all matrices
     int32_t is_bfloat16;     // whether the cache and the embedding are in bfloat16, else in float32
     int32_t has_byte_cache;  // whether the cache is in bytes with scales instead
@@ -96,13 +122,20 @@ struct Decoder {
     // a query at position p is scaled by 1 + growth * ln(1 + floor(p / every)); 0 for never
     float query_growth, growth_every;
     const float* rotary_scales;  // [rotaries]
-    const float* frequencies;    // [rotaries][rotary_dim / 2]
+    const float* frequencies;    // [rotaries][rotary_dim / 2], which is the most of all layers
     const void* embedding;       // [vocabulary hidden], or null where it is in codes
     Matrix embedding_codes;
     Norm norm;
     Matrix lm_head;
     const Layer* layers;
     const Fusion* fusion;  // null for a whole model
+    LayerInputs inputs;
+
+    AttentionShape attention(int layer) const {
+        const AttentionShape& own = layers[layer].attention;
+        return own.head_dim ? own
+                            : AttentionShape{num_kv_heads, head_dim, std::min(rotary_dim, head_dim)};
+    }
 };
 
 // What is added to a matrix's products, up @ (down @ x).

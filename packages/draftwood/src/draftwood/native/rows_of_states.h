@@ -53,23 +53,30 @@ inline void normed(const Decoder& decoder, const float* values, int count, const
 }
 
 template <class Number>
-inline void embed_numbers(const Decoder& decoder, const Number* embedded, float* to) {
-    for (int i = 0; i < decoder.hidden; i++) {
+inline void embed_numbers(const Number* embedded, int count, float scale, float* to) {
+    for (int i = 0; i < count; i++) {
         Number scaled;  // rounded, as the model's own embedding does
-        put(&scaled, to_float(embedded[i]) * decoder.embedding_scale);
+        put(&scaled, to_float(embedded[i]) * scale);
         to[i] = to_float(scaled);
     }
 }
 
-inline void embed(const Decoder& decoder, int64_t token, float* to) {
-    if (!decoder.embedding) {
-        read_output(decoder.embedding_codes, (int)token, to);
-        for (int i = 0; i < decoder.hidden; i++) to[i] *= decoder.embedding_scale;
+// A token's row of a table, which is in codes where there are no numbers.
+inline void embed(const void* numbers, bool is_bfloat16, const Matrix& codes, int width, float scale,
+                  int64_t token, float* to) {
+    if (!numbers) {
+        read_output(codes, (int)token, to);
+        for (int i = 0; i < width; i++) to[i] *= scale;
         return;
     }
-    const size_t first = (size_t)token * decoder.hidden;
-    if (decoder.is_bfloat16) embed_numbers(decoder, (const bfloat16*)decoder.embedding + first, to);
-    else embed_numbers(decoder, (const float*)decoder.embedding + first, to);
+    const size_t first = (size_t)token * width;
+    if (is_bfloat16) embed_numbers((const bfloat16*)numbers + first, width, scale, to);
+    else embed_numbers((const float*)numbers + first, width, scale, to);
+}
+
+inline void embed(const Decoder& decoder, int64_t token, float* to) {
+    embed(decoder.embedding, decoder.is_bfloat16, decoder.embedding_codes, decoder.hidden,
+          decoder.embedding_scale, token, to);
 }
 
 // A row of the target's states of one of the layers that are given.

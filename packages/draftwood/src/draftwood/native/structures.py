@@ -50,13 +50,15 @@ class CExperts(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one", "has_shared")),
         *((name, c_void_p) for name in ("router", "router_bias", "shared_gate")),
+        *((name, c_void_p) for name in ("router_norm", "factors")),
         ("networks", POINTER(CExpert)),
     )
 
 
 NORMS = (
-    *("attention_norm", "mlp_norm", "query_norm", "key_norm"),
-    *("after_attention_norm", "after_mlp_norm"),
+    *("attention_norm", "mlp_norm", "query_norm", "key_norm", "value_norm", "experts_norm"),
+    *("after_attention_norm", "after_mlp_norm", "after_network_norm", "after_experts_norm"),
+    "after_input_norm",
 )
 
 
@@ -78,14 +80,35 @@ class CRecurrence(Structure):
     )
 
 
+INPUT_MATRICES = ("input_gate", "input")
+"""Matrices of a layer with an input of its own."""
+
+
+class CAttentionShape(Structure):
+    _fields_ = tuple((name, c_int32) for name in ("num_kv_heads", "head_dim", "rotary_dim"))
+
+
 class CLayer(Structure):
     _fields_ = (
         *((name, CNorm) for name in NORMS),
         *((name, CMatrix) for name in LAYER_MATRICES),
         ("experts", CExperts),
+        *((name, CMatrix) for name in INPUT_MATRICES),
         ("sinks", c_void_p),
         *((name, c_int32) for name in ("window", "rotary", "cached")),
+        ("attention", CAttentionShape),
+        ("scale", c_float),
         ("recurrence", CRecurrence),
+    )
+
+
+class CLayerInputs(Structure):
+    _fields_ = (
+        ("size", c_int32),
+        *((name, c_float) for name in ("embedding_scale", "scale")),
+        ("embedding", c_void_p),
+        *((name, CMatrix) for name in ("embedding_codes", "projection")),
+        ("norm", CNorm),
     )
 
 
@@ -113,40 +136,14 @@ class CFusionInput(Structure):
 
 class CDecoder(Structure):
     _fields_ = (
-        *(
-            (name, c_int32)
-            for name in (
-                "hidden",
-                "intermediate_size",
-                "heads",
-                "num_kv_heads",
-                "head_dim",
-                "rotary_dim",
-                "rotaries",
-                "vocabulary",
-                "encodings",
-                "is_bfloat16",
-                "has_byte_cache",
-                "is_layer_norm",
-                "norms_whole_vectors",
-                "is_parallel",
-            )
-        ),
+        *((name, c_int32) for name in ("hidden", "heads", "num_kv_heads", "head_dim")),
+        *((name, c_int32) for name in ("rotary_dim", "rotaries", "vocabulary", "encodings")),
+        *((name, c_int32) for name in ("is_bfloat16", "has_byte_cache", "is_layer_norm")),
+        *((name, c_int32) for name in ("norms_whole_vectors", "is_parallel")),
         ("gating", CGating),
-        *(
-            (name, c_float)
-            for name in (
-                "epsilon",
-                "embedding_scale",
-                "attention_scale",
-                "residual_scale",
-                "logit_scale",
-                "score_cap",
-                "logit_cap",
-                "query_growth",
-                "growth_every",
-            )
-        ),
+        *((name, c_float) for name in ("epsilon", "embedding_scale", "attention_scale")),
+        *((name, c_float) for name in ("residual_scale", "logit_scale", "score_cap", "logit_cap")),
+        *((name, c_float) for name in ("query_growth", "growth_every")),
         ("rotary_scales", c_void_p),
         ("frequencies", c_void_p),
         ("embedding", c_void_p),
@@ -155,6 +152,7 @@ class CDecoder(Structure):
         ("lm_head", CMatrix),
         ("layers", POINTER(CLayer)),
         ("fusion", POINTER(CFusion)),
+        ("inputs", CLayerInputs),
     )
 
 
@@ -209,12 +207,19 @@ class CTaskTrace(Structure):
     )
 
 
-class CCacheShape(Structure):
-    """See cache.h."""
+class CCacheLayer(Structure):
+    """See cache.h, also for what follows."""
 
+    _fields_ = tuple(
+        (name, c_int64) for name in ("heads", "row_bytes", "bytes_before", "heads_before")
+    )
+
+
+class CCacheShape(Structure):
     _fields_ = (
         *((name, c_int64) for name in ("layers", "heads", "row_bytes", "has_scales")),
         *((name, c_int64) for name in ("state_size", "row_size", "lookback")),
+        ("each", POINTER(CCacheLayer)),
     )
 
 
@@ -398,6 +403,6 @@ STRUCTURES: tuple[type[Structure], ...] = (
     *(CFrameHead, CMedusaHeads, CLattice, CLatticeTree),
     *(CHeadDraftingSettings, CDrawnShape, CDraftModelText, CStepRun, CFilters),
     *(CTaskTime, CTaskTrace, CLowRank, CLayerAdapter, CMarkedRows),
-    *(CJacobiSettings, CRecurrence),
+    *(CJacobiSettings, CRecurrence, CAttentionShape, CLayerInputs, CCacheLayer),
 )
 """In the order of ``draftwood_structure_size``."""

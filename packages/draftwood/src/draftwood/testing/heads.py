@@ -75,7 +75,7 @@ tiny_masked = _maker("masked", 0.3, lambda target: {"layers": target.layers, "ra
 def tiny_mtp(target: NativeModel, seed: int = 0) -> NativeMtp:
     """Make a layer for multi-token prediction of random weights, sure of what it says."""
     numbers, sizes = np.random.default_rng(seed), target.weights.structure
-    hidden, network = sizes.hidden, sizes.intermediate_size
+    hidden, network = sizes.hidden, target.sizes.intermediate_size
     queries, keys = (count * sizes.head_dim for count in (sizes.heads, sizes.num_kv_heads))
 
     def matrix(outputs: int, inputs: int) -> Projection:

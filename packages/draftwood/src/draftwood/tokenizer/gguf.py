@@ -222,13 +222,13 @@ def _add_tokens(
 def _around(backend: Backend, vocabulary: StoredVocabulary, special: Mapping[str, str]) -> Any:
     """Special tokens around a text.
 
-    Files of SentencePiece's kind have a first token where they do not say otherwise. Templates of
-    Gemma 4 write it themselves.
+    Files of SentencePiece's kind have a first token where they do not say otherwise, and Gemma 4's
+    whatever they say, as in llama.cpp.
     """
     told, kind = vocabulary.told, vocabulary.kind
     wanted = {
-        "bos": told.get("add_bos_token", kind == "llama" or told.get("pre") in LIKE_LLAMA_3)
-        and kind != "gemma4",
+        "bos": kind == "gemma4"
+        or told.get("add_bos_token", kind == "llama" or told.get("pre") in LIKE_LLAMA_3),
         "eos": told.get("add_eos_token", False),
     }
     tokens = {name: special.get(f"{name}_token") for name, is_added in wanted.items() if is_added}

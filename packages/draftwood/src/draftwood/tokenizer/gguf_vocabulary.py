@@ -52,9 +52,10 @@ ENDS_OF_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "<|return|>", "<|call|>", "
 
 ENDS_OF_TURNS = (
     *("<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<turn|>"),
-    *("<end_of_utterance>", "<EOT>", "[EOT]"),
+    *("<end_of_utterance>", "<EOT>", "[EOT]", "<|tool_response>"),
 )
-"""Tokens that end a turn where the chat template writes them; many files do not name their own."""
+"""Tokens that end a turn where the chat template writes them; many files do not name their own.
+With the last one Gemma 4 asks for what its call of a tool gives."""
 
 
 @dataclass(frozen=True)

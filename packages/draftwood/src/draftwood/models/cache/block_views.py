@@ -1,6 +1,6 @@
 """The blocks of a cache as Python sees them; see cache.h."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,8 +21,8 @@ class BlockViews:
     """
 
     def __init__(self, shape: structures.CCacheShape, numbers: CacheNumbers) -> None:
-        self.layers, self.heads = shape.layers, shape.heads
-        self.row_bytes, self.kind = shape.row_bytes, numbers
+        self.layers, self.kind = shape.layers, numbers
+        self._each = shape.each[: shape.layers + 1]
 
     def read(
         self, rows: Sequence[np.ndarray], start: int, end: int
@@ -31,19 +31,22 @@ class BlockViews:
 
         Floats come in float32.
         """
-        numbers = np.concatenate([self.numbers(row) for row in rows], 1)[:, start:end]
-        parts = [from_bfloat16(numbers) if self.kind == "bfloat16" else numbers]
-        if self.kind == "int8":
-            parts.append(np.concatenate([self.scales(row) for row in rows], 1)[:, start:end])
-        return [(part[i], part[i + 1]) for part in parts for i in range(0, 2 * self.layers, 2)]
+        views = [self.numbers] + [self.scales] * (self.kind == "int8")
+        parts = [self._joined(rows, view, index) for view in views for index in range(self.layers)]
+        return [(keys[start:end], values[start:end]) for keys, values in parts]
+
+    def _joined(
+        self, rows: Sequence[np.ndarray], view: Callable[[np.ndarray, int], np.ndarray], index: int
+    ) -> np.ndarray:
+        """Keys and values of a layer, or their scales, of all of these blocks."""
+        both = np.concatenate([view(row, index) for row in rows], 1)
+        return from_bfloat16(both) if both.dtype == np.uint16 else both
 
     def layer(
         self, rows: Sequence[np.ndarray], index: int, length: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values of a layer, each [heads length dim] in float32, of blocks of floats."""
-        both = np.concatenate([self.numbers(row)[2 * index : 2 * index + 2] for row in rows], 1)
-        floats = from_bfloat16(both) if self.kind == "bfloat16" else both
-        keys, values = floats[:, :length].swapaxes(1, 2)
+        keys, values = self._joined(rows, self.numbers, index)[:, :length].swapaxes(1, 2)
         return keys, values
 
     def write(
@@ -56,33 +59,35 @@ class BlockViews:
         """Store numbers of a layer's keys, where ``tensor`` is even, or values."""
         stored, scales = numbers, None
         if self.kind == "int8":
-            stored, scales = self._rounded(numbers, 0 if tensor % 2 else KEY_ZERO)
+            missing = self._each[tensor // 2].row_bytes - numbers.shape[-1]
+            stored, scales = _rounded(numbers, missing, 0 if tensor % 2 else KEY_ZERO)
         elif self.kind == "bfloat16":
             stored = to_bfloat16(numbers)
         for place in range(start, start + len(stored)):
             row, within = rows[place // PLACES], place % PLACES
-            self.numbers(row)[tensor, within] = stored[place - start]
+            self.numbers(row, tensor // 2)[tensor % 2, within] = stored[place - start]
             if scales is not None:
-                self.scales(row)[tensor, within] = scales[place - start]
+                self.scales(row, tensor // 2)[tensor % 2, within] = scales[place - start]
 
-    def numbers(self, row: np.ndarray) -> np.ndarray:
-        """View a block's numbers: [2 * layers, 32, heads, dim]."""
-        size = 2 * self.layers * PLACES * self.heads * self.row_bytes
-        return row[:size].view(_STORED[self.kind]).reshape(2 * self.layers, PLACES, self.heads, -1)
+    def numbers(self, row: np.ndarray, index: int) -> np.ndarray:
+        """View a block's keys and values of a layer: [2, 32, heads, dim]."""
+        first, last = (PLACES * self._each[i].bytes_before for i in (index, index + 1))
+        numbers = row[first:last].view(_STORED[self.kind])
+        return numbers.reshape(2, PLACES, self._each[index].heads, -1)
 
-    def scales(self, row: np.ndarray) -> np.ndarray:
-        """View a block's scales: [2 * layers, 32, heads]."""
-        size = 2 * self.layers * PLACES * self.heads * self.row_bytes
-        scales = row[size:].view(np.float32).reshape(2 * self.layers, self.heads, PLACES)
-        return scales.transpose(0, 2, 1)
+    def scales(self, row: np.ndarray, index: int) -> np.ndarray:
+        """View a block's scales of a layer: [2, 32, heads]."""
+        scales = row[PLACES * self._each[-1].bytes_before :].view(np.float32)
+        first, last = (PLACES * self._each[i].heads_before for i in (index, index + 1))
+        return scales[first:last].reshape(2, -1, PLACES).transpose(0, 2, 1)
 
-    def _rounded(
-        self, numbers: Float[np.ndarray, "places heads dim"], zero: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """As encode_row of attention_bytes.h."""
-        missing = self.row_bytes - numbers.shape[-1]
-        padded = np.pad(numbers.astype(np.float32), ((0, 0), (0, 0), (0, missing)))
-        largest = np.abs(padded).max(-1)
-        inverse = np.float32(MOST_BYTE) / np.where(largest > 1e-30, largest, np.float32(np.inf))
-        rounded = np.rint(padded * inverse[..., None]).astype(np.int16) + zero
-        return (rounded & 255).astype(np.uint8), largest / np.float32(MOST_BYTE)
+
+def _rounded(
+    numbers: Float[np.ndarray, "places heads dim"], missing: int, zero: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Round as encode_row of attention_bytes.h does, with so many zeros behind."""
+    padded = np.pad(numbers.astype(np.float32), ((0, 0), (0, 0), (0, missing)))
+    largest = np.abs(padded).max(-1)
+    inverse = np.float32(MOST_BYTE) / np.where(largest > 1e-30, largest, np.float32(np.inf))
+    rounded = np.rint(padded * inverse[..., None]).astype(np.int16) + zero
+    return (rounded & 255).astype(np.uint8), largest / np.float32(MOST_BYTE)

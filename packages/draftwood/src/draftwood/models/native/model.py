@@ -15,7 +15,7 @@ from draftwood.models.cache.places import CacheSlice
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device, Layers, RowAdapter, chunks
 from draftwood.models.native.step import kept_states, run_steps, sequences
-from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
+from draftwood.models.native.weights import NativeWeights, Packer, cache_shape, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.requirements import beyond
 from draftwood.native import library, structures
@@ -122,6 +122,13 @@ class NativeModel(DecoderModel[BlockPool]):
             # a state goes by all tokens before it, and by no others
             self.abilities -= {"partial", "halves", "resume", "window", "cache", "rows"}
             self.abilities -= {"embeddings", "adapted_rows", "beside"}
+        if decoder.inputs is not None:  # which are made of tokens, before the first layer
+            self.abilities -= {"partial", "halves", "resume"}
+            self.abilities -= {"embeddings", "adapted_rows", "beside"}
+        if any(layer.source is not None for layer in decoder.layers):
+            self.abilities -= {"partial", "cache"}
+        if any(layer.scale != 1.0 for layer in decoder.layers):
+            self.abilities -= {"halves"}
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``
         self.exact: ref[NativeModel] | None = None  # the model without them
         self._rounded, self._rounding = dict[object, NativeModel](), threading.Lock()
@@ -372,21 +379,8 @@ def _pool_of(
     """A cache of keys and values in floats of this type, or in bytes with scales; once more where
     it holds running states.
     """
-    sizes = model.decoder.sizes
-    dim = (
-        sizes.head_dim if cache is None else library.library().draftwood_padded_dim(sizes.head_dim)
-    )
-    recurrences = model.decoder.recurrences
-    shape = structures.CCacheShape(
-        layers=len(model.decoder.layers) - len(recurrences),
-        heads=sizes.num_kv_heads,
-        row_bytes=dim * {"float32": 4, "bfloat16": 2, "int8": 1}[cache or floats],
-        has_scales=cache is not None,
-        state_size=sum(each.state_size for each in recurrences),
-        row_size=sum(each.row_size for each in recurrences),
-        lookback=max((each.kernel - 1 for each in recurrences), default=0),
-    )
-    if not recurrences:
+    shape = cache_shape(model.decoder, floats, cache)
+    if not model.decoder.recurrences:
         return BlockPool(shape, cache or floats), None
     from draftwood.models.cache.states import StateBlocks
 

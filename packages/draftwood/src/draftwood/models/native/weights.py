@@ -1,16 +1,26 @@
 """A decoder's weights as the library reads them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from draftwood.arrays import address_of, as_array, as_floats, bits_of
-from draftwood.models.decoder import Decoder, Expert, Experts, Layer, Norm, Projection, Sizes
+from draftwood.models.decoder import (
+    Decoder,
+    Expert,
+    Experts,
+    Layer,
+    LayerInputs,
+    Norm,
+    Projection,
+    Rotary,
+    Sizes,
+)
 from draftwood.models.families import Scales
 from draftwood.native import library, structures
-from draftwood.native.formats import HalfType, Products
-from draftwood.native.matrix import Blocks, Fill, LargePages, Matrix
+from draftwood.native.formats import CacheNumbers, CacheType, HalfType, Products
+from draftwood.native.matrix import Blocks, Fill, LargePages, Matrix, Weights
 from draftwood.native.matrix import fill as fill_blocks
 
 Packer = Callable[[str, Projection], Matrix]
@@ -41,7 +51,8 @@ class PackedLayers:
         self.products: Products = products
         self.weight_bytes = self.multiply_adds = self.encodings = 0
         self.memory: list[object] = []
-        self._cached = self._state_size = self._row_size = 0  # of the layers that were packed
+        self._cached = dict[int, int]()  # layers with keys and values, by number; of those packed
+        self._state_size = self._row_size = 0
         self._shared: dict[Blocks, Matrix] = {}
         self._packer = packer  # never its own method: it would keep itself in memory
         self._unfilled: list[tuple[Matrix, Blocks]] = []
@@ -57,25 +68,29 @@ class PackedLayers:
 
     def layer(self, index: int, layer: Layer) -> structures.CLayer:
         """The structure of a layer, whose parts are packed by its number."""
+        attention, given = layer.attention, layer.input
+        parts = {name: getattr(layer, name) for name in MATRICES}
+        if given is not None:
+            parts |= {"input_gate": given.gate, "input": given.projection}
         return structures.CLayer(
-            **{
-                name: self.structure_of(f"{index}.{name}", getattr(layer, name))
-                for name in MATRICES
-            },
+            **{name: self.structure_of(f"{index}.{name}", part) for name, part in parts.items()},
             experts=self._experts(index, layer.experts),
             sinks=self.address(layer.sinks),
-            **{name: self.norm_of(getattr(layer, name)) for name in structures.NORMS},
+            **{name: self.norm_of(norm) for name, norm in layer.norms.items()},
             window=layer.window or 0,
             rotary=-1 if layer.rotary is None else layer.rotary,
-            **self._kept(layer),
+            attention=structures.CAttentionShape(**vars(attention) if attention else {}),
+            scale=0.0 if layer.scale == 1.0 else layer.scale,
+            **self._kept(index, layer),
         )
 
-    def _kept(self, layer: Layer) -> dict[str, Any]:
+    def _kept(self, index: int, layer: Layer) -> dict[str, Any]:
         """Say where a layer keeps what later rows read."""
         recurrence = layer.recurrence
         if recurrence is None:
-            self._cached += 1
-            return {"cached": self._cached - 1}
+            if layer.source is None:
+                self._cached[index] = len(self._cached)
+            return {"cached": self._cached[index if layer.source is None else layer.source]}
         order, heads = recurrence.by_key_heads, recurrence.key_heads
         taps = as_array(recurrence.taps)[order].reshape(heads, -1, recurrence.kernel)
         found = structures.CRecurrence(
@@ -117,6 +132,8 @@ class PackedLayers:
             router=self.address(experts.router),
             router_bias=self.address(experts.router_bias),
             shared_gate=self.address(experts.shared_gate),
+            router_norm=self.address(experts.router_norm),
+            factors=self.address(experts.factors),
             networks=networks,
         )
 
@@ -193,7 +210,7 @@ class NativeWeights(PackedLayers):
         self.depth = len(decoder.layers)
         self.norm, self.head_bias = decoder.norm, decoder.lm_head.bias
         self.lm_head = self._packed("lm_head", decoder.lm_head)
-        self.embedding = self._embedding_of(decoder, half_type)
+        self.embedding = self._embedding_of("embedding", decoder.embedding, half_type)
         self.embedding_scale = decoder.scales.embedding
         self.is_tied = _is_tied(decoder)
         self.structure = self._decoder(decoder, vocab_size, half_type, has_byte_cache)
@@ -220,7 +237,6 @@ class NativeWeights(PackedLayers):
         )
         return structures.CDecoder(
             hidden=sizes.hidden,
-            intermediate_size=sizes.intermediate_size,
             heads=sizes.heads,
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
@@ -244,32 +260,81 @@ class NativeWeights(PackedLayers):
             query_growth=scales.query_growth,
             growth_every=scales.growth_every,
             rotary_scales=self.address(np.array([rotary.scale for rotary in rotaries], np.float32)),
-            frequencies=self.address(
-                np.stack([as_array(rotary.frequencies) for rotary in rotaries])
-            ),
-            embedding=None if isinstance(embedding, Matrix) else self.address(embedding),
-            embedding_codes=(
-                embedding.structure if isinstance(embedding, Matrix) else structures.CMatrix()
-            ),
+            frequencies=self.address(_stacked(rotaries, sizes.rotary_dim // 2)),
+            **self._table(embedding),
             norm=self.norm_of(decoder.norm),
             lm_head=self.lm_head.structure,
             layers=layers,
+            inputs=self._inputs(decoder.inputs, half_type),
         )
 
-    def _embedding_of(self, decoder: Decoder, half_type: HalfType) -> np.ndarray | Matrix:
+    def _inputs(self, inputs: LayerInputs | None, half_type: HalfType) -> structures.CLayerInputs:
+        if inputs is None:
+            return structures.CLayerInputs()
+        return structures.CLayerInputs(
+            size=inputs.size,
+            embedding_scale=inputs.embedding_scale,
+            scale=inputs.scale,
+            **self._table(self._embedding_of("inputs", inputs.embedding, half_type)),
+            projection=self.structure_of("input_projection", inputs.projection),
+            norm=self.norm_of(inputs.norm),
+        )
+
+    def _table(self, embedding: np.ndarray | Matrix) -> dict[str, Any]:
+        """Fields of an embedding, which is in floats or in codes."""
+        if isinstance(embedding, Matrix):
+            return {"embedding": None, "embedding_codes": embedding.structure}
+        return {"embedding": self.address(embedding), "embedding_codes": structures.CMatrix()}
+
+    def _embedding_of(
+        self, place: str, embedding: Weights, half_type: HalfType
+    ) -> np.ndarray | Matrix:
         """Floats, or the bits of bfloat16, or blocks as the file has them, of which a row is read
         when it is needed.
         """
-        if not isinstance(decoder.embedding, Blocks):
-            return (
-                as_floats(decoder.embedding)
-                if half_type == "float32"
-                else bits_of(decoder.embedding)
-            )
+        if not isinstance(embedding, Blocks):
+            return as_floats(embedding) if half_type == "float32" else bits_of(embedding)
         of_products = self.weight_bytes, self.multiply_adds
-        embedding = self._packed("embedding", Projection(decoder.embedding, None))
+        table = self._packed(place, Projection(embedding, None))
         self.weight_bytes, self.multiply_adds = of_products  # products read none of it
-        return embedding
+        return table
+
+
+def cache_shape(
+    decoder: Decoder, floats: HalfType, cache: CacheType | None
+) -> structures.CCacheShape:
+    """Shape of the blocks that hold what later rows read; see cache.h.
+
+    Args:
+        floats: type of keys and values; where ``cache`` is None.
+    """
+    recurrences = decoder.recurrences
+    each, behind = list[structures.CCacheLayer](), structures.CCacheLayer()
+    for layer in decoder.layers:
+        if layer.recurrence is not None or layer.source is not None:
+            continue
+        own = layer.attention or decoder.sizes
+        behind.heads, behind.row_bytes = own.num_kv_heads, _row_bytes(own.head_dim, cache or floats)
+        each.append(behind)
+        behind = structures.CCacheLayer(
+            bytes_before=behind.bytes_before + 2 * behind.heads * behind.row_bytes,
+            heads_before=behind.heads_before + 2 * behind.heads,
+        )
+    return structures.CCacheShape(
+        layers=len(each),
+        has_scales=cache is not None,
+        state_size=sum(each.state_size for each in recurrences),
+        row_size=sum(each.row_size for each in recurrences),
+        lookback=max((each.kernel - 1 for each in recurrences), default=0),
+        each=(structures.CCacheLayer * (len(each) + 1))(*each, behind),
+    )
+
+
+def _row_bytes(dim: int, numbers: CacheNumbers) -> int:
+    """Bytes of a head's keys or values for a token."""
+    if numbers == "int8":
+        return library.library().draftwood_padded_dim(dim)
+    return dim * (4 if numbers == "float32" else 2)
 
 
 def saves_by_int4(weights: NativeWeights) -> bool:
@@ -286,6 +351,12 @@ def _is_tied(decoder: Decoder) -> bool:
         return True
     addresses = [getattr(each, "data_ptr", None) for each in (embedding, head)]
     return None not in addresses and addresses[0]() == addresses[1]()  # type: ignore[misc]
+
+
+def _stacked(rotaries: Sequence[Rotary], pairs: int) -> np.ndarray:
+    """Frequencies of tables below each other, those of fewer pairs with zeros behind."""
+    rows = [as_array(rotary.frequencies) for rotary in rotaries]
+    return np.stack([np.pad(row, (0, pairs - len(row))) for row in rows])
 
 
 def _usual_scale(sizes: Sizes) -> float:

@@ -1,4 +1,4 @@
-"""Defaults of classes of configurations whose models have layers with running states."""
+"""Defaults of newer classes of configurations; imported where a configuration is of one."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from draftwood.models.configuration_class import (
     convolutions_but_told,
     states_but_every,
     values_of,
+    windows_but_every,
     without_network,
 )
 
@@ -15,8 +16,24 @@ _STATES: dict[str, Any] = {
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 128),
     **{"linear_num_key_heads": 16, "linear_num_value_heads": 32},
 }
+_GELU = "gelu_pytorch_tanh"
+_GEMMA4: dict[str, Any] = {
+    **{"attention_bias": False, "head_dim": 256, "sliding_window": 512, "layer_types": None},
+    **{"global_head_dim": 512, "num_global_key_value_heads": None, "per_layer_config": None},
+    **{"attention_k_eq_v": False, "num_kv_shared_layers": 0, "use_double_wide_mlp": False},
+    **{"vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256},
+    **{"final_logit_softcapping": None, "use_bidirectional_attention": None},
+    **{"enable_moe_block": False, "num_experts": None, "top_k_experts": None},
+    "moe_intermediate_size": None,
+}
+_GEMMA4_ROTARY = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+    "full_attention": {
+        **{"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0}
+    },
+}
 _SHARED = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
-WITH_STATES = {
+NEWER = {
     "qwen3_5_text": ConfigurationClass(
         "Qwen3_5ForCausalLM",
         values_of((248320, 4096, 12288, 32, 16, 32768), **_STATES) | {"num_key_value_heads": 4},
@@ -57,5 +74,16 @@ WITH_STATES = {
         theta=1_000_000.0,
         layer_types=convolutions_but_told,
     ),
+    "gemma4_text": ConfigurationClass(
+        "Gemma4ForCausalLM",
+        values_of((262144, 2304, 9216, 30, 8, 131072), **_GEMMA4, hidden_activation=_GELU)
+        | {"num_key_value_heads": 4, "tie_word_embeddings": True}
+        | {"rope_parameters": _GEMMA4_ROTARY},
+        theta=1_000_000.0,
+        local_theta=10_000.0,
+        layer_types=windows_but_every(6),
+        makes_windows=True,
+    ),
+    "gemma4": ConfigurationClass("Gemma4ForConditionalGeneration", part="gemma4_text"),
 }
 """By Transformers' ``model_type``."""
