@@ -32,7 +32,7 @@ from draftwood.models.configuration import ModelConfiguration, end_tokens_of, wh
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import TILED, describe
 from draftwood.models.model import Cpu
-from draftwood.models.shapes import small_modules
+from draftwood.models.shapes import INPUTS, small_modules
 from draftwood.native.formats import Products
 from draftwood.native.matrix import FROM_FLOATS, Blocks, Matrix, block_formats, kept_as
 from draftwood.optional import backend
@@ -342,7 +342,8 @@ def _tensors(folder: Path, format_of: Callable[[StoredMatrix], str]) -> dict[str
                 f" {each.module} goes to byte {each.end} of {len(files[each.part])}; fetch it again"
             )
     require_unchanged(folder)
-    sizes = [Matrix.sizes(format_of(each), each.rows, each.inputs) for each in matrices]
+    copied = [each for each in matrices if not each.module.endswith(INPUTS)]
+    sizes = [Matrix.sizes(format_of(each), each.rows, each.inputs) for each in copied]
     require_memory(sum(map(sum, sizes)), str(paths[0]))
     small = _small_tensors(folder)
     return small | {

@@ -14,6 +14,7 @@ from draftwood.arrays import FloatType, as_floats, to_bfloat16
 from draftwood.loading.mxfp4 import CODES, SCALES, ScalesApart, joined
 from draftwood.models.configuration import ModelConfiguration, UnknownConfigurationError
 from draftwood.models.description import FLOAT_TYPES
+from draftwood.models.shapes import TABLES
 from draftwood.storage.safetensors import map_arrays
 from draftwood.storage.weights import WHOLE
 
@@ -35,8 +36,6 @@ RENAMED: dict[str, list[tuple[str, str]]] = {
 }
 """Names of tensors in files and in Transformers, by architecture."""
 FLOAT: FloatType = "float32"
-TABLES = ("embed_tokens.weight", "embed_tokens_per_layer.weight")
-"""Ends of the names of embeddings."""
 OF_EXPERTS = re.compile(r"(?P<at>.*\.experts)\.(?P<part>gate|up|down)\.(?P<kind>weight|bias)")
 INTERLEAVED = ("GptOssForCausalLM",)
 """Architectures whose experts have inputs first, and gates next to what they gate."""

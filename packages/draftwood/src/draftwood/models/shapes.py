@@ -31,6 +31,10 @@ CONVOLUTIONS = ("Lfm2ForCausalLM",)
 """Classes whose layers without attention look a few rows back and have no other state."""
 JOINED_STATES = ("Qwen3NextForCausalLM",)
 """Classes whose recurrences have one tensor for all that rows are fed and gated by."""
+INPUTS = "embed_tokens_per_layer"
+"""End of the name of what layers are given; rows of it are read where they lie in a file."""
+TABLES = ("embed_tokens.weight", f"{INPUTS}.weight")
+"""Ends of the names of embeddings."""
 SMALL_OF_STATES = tuple(
     f"{name}.weight"
     for name in (
@@ -82,8 +86,7 @@ def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     """Shapes of the tensors that are products with rows, by their names: all matrices but the
     embedding and what chooses experts.
     """
-    tables = "embed_tokens.weight", "embed_tokens_per_layer.weight"
-    others = (*tables, *small_modules(config.family))
+    others = (*TABLES, *small_modules(config.family))
     return {
         name: shape
         for name, shape in tensor_shapes(config).items()

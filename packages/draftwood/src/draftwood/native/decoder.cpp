@@ -619,8 +619,9 @@ private:
     const float* embed_for_layers(int row, int width) {
         const LayerInputs& inputs = decoder.inputs;
         float* const embedded = row_of_floats(width);
-        embed(inputs.embedding, decoder.is_bfloat16, inputs.embedding_codes, width,
-              inputs.embedding_scale, run.tokens[row], embedded);
+        const int64_t token = run.tokens[row];
+        embed(decoder, inputs.embedding, token, width, inputs.embedding_scale, embedded,
+              [&] { read_stored(*inputs.stored, token, embedded); });
         return embedded;
     }
 

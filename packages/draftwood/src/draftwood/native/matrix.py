@@ -120,6 +120,12 @@ class Blocks:
         """The stored rows, one behind the other."""
         return np.ascontiguousarray(self.stored)
 
+    def numbers(self) -> np.ndarray:
+        """The file's own numbers, as bits of bfloat16 where it has these, else in float32."""
+        if self.format != "BF16" or self.order is not None:
+            return self.floats()
+        return self.read().view(np.uint16)
+
     def rows(self) -> Int[np.ndarray, " outputs"]:
         """The stored row of each output."""
         return np.arange(self.shape[0]) if self.order is None else self.order
@@ -410,6 +416,23 @@ def fill(
             packed.result()
     for _, blocks in matrices:
         blocks.let_go()
+
+
+class BlocksInPlace:
+    """Blocks of a file of which single rows are read, as they lie there.
+
+    Attributes:
+        structure: what the library reads them by.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        factor = library().draftwood_block_factor(formats()[blocks.format])
+        shape = CMatrix(format=formats()[blocks.format], outputs=1, inputs=blocks.inputs)
+        shape.encoding, shape.factor = FLOATS, factor
+        self._kept = shape, blocks.read(), *_code_books(blocks.format)
+        rows = (each.ctypes.data for each in self._kept[1:])
+        begin, grid, signs = rows
+        self.structure = CStoredBlocks(begin, None, grid, signs, ctypes.pointer(shape))
 
 
 _SIGN_BITS = {"IQ2_XXS": 2, "IQ3_XXS": 3}

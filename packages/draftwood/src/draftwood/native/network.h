@@ -76,8 +76,9 @@ struct Layer {
 struct LayerInputs {
     int32_t size;  // of a layer's part; 0 for none
     float embedding_scale, scale;  // of what is embedded; of the product, which is then normed
-    const void* embedding;         // [vocabulary][layers * size], or null where it is in codes
-    Matrix embedding_codes, projection;
+    const void* embedding;         // [vocabulary][layers * size], or null where a file has blocks
+    const StoredBlocks* stored;    // a row of which is read when it is needed
+    Matrix projection;
     Norm norm;  // [size]
 };
 

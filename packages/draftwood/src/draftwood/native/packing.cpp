@@ -55,6 +55,17 @@ void read_output(const Matrix& matrix, int output, float* weights) {
     read_outputs_of_tile(matrix, &wanted, &wanted + 1);
 }
 
+// Laid out alone, in memory of the calling thread.
+void read_stored(const StoredBlocks& stored, int64_t row, float* weights) {
+    static thread_local std::vector<Ints> codes;
+    static thread_local std::vector<Floats> scales;
+    Matrix alone = *stored.matrix;
+    codes.resize(planes_of_tile(alone)), scales.resize(scale_bytes_of_tile(alone) / sizeof(Floats) + 1);
+    alone.weights = codes.data(), alone.scales = scales.data();
+    pack_blocks({stored.rows, &row, stored.books, &alone}, 0);
+    read_output(alone, 0, weights);
+}
+
 void read_outputs(const Matrix& matrix, const int64_t* outputs, int64_t count, float* weights,
                   int threads) {
     std::vector<WantedOutput> wanted(count);

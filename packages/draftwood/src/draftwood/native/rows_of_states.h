@@ -61,22 +61,23 @@ inline void embed_numbers(const Number* embedded, int count, float scale, float*
     }
 }
 
-// A token's row of a table, which is in codes where there are no numbers.
-inline void embed(const void* numbers, bool is_bfloat16, const Matrix& codes, int width, float scale,
-                  int64_t token, float* to) {
+// A row of a table that has numbers, or is read otherwise.
+template <class Read>
+inline void embed(const Decoder& decoder, const void* numbers, int64_t row, int width, float scale,
+                  float* to, Read read) {
     if (!numbers) {
-        read_output(codes, (int)token, to);
+        read();
         for (int i = 0; i < width; i++) to[i] *= scale;
         return;
     }
-    const size_t first = (size_t)token * width;
-    if (is_bfloat16) embed_numbers((const bfloat16*)numbers + first, width, scale, to);
+    const size_t first = (size_t)row * width;
+    if (decoder.is_bfloat16) embed_numbers((const bfloat16*)numbers + first, width, scale, to);
     else embed_numbers((const float*)numbers + first, width, scale, to);
 }
 
 inline void embed(const Decoder& decoder, int64_t token, float* to) {
-    embed(decoder.embedding, decoder.is_bfloat16, decoder.embedding_codes, decoder.hidden,
-          decoder.embedding_scale, token, to);
+    embed(decoder, decoder.embedding, token, decoder.hidden, decoder.embedding_scale, to,
+          [&] { read_output(decoder.embedding_codes, (int)token, to); });
 }
 
 // A row of the target's states of one of the layers that are given.

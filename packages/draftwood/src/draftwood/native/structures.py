@@ -34,6 +34,15 @@ class CMatrix(Structure):
     )
 
 
+class CStoredBlocks(Structure):
+    """See blocks.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("rows", "order", "grid", "signs")),
+        ("matrix", POINTER(CMatrix)),
+    )
+
+
 class CNorm(Structure):
     """See network.h, also for what follows."""
 
@@ -107,7 +116,8 @@ class CLayerInputs(Structure):
         ("size", c_int32),
         *((name, c_float) for name in ("embedding_scale", "scale")),
         ("embedding", c_void_p),
-        *((name, CMatrix) for name in ("embedding_codes", "projection")),
+        ("stored", POINTER(CStoredBlocks)),
+        ("projection", CMatrix),
         ("norm", CNorm),
     )
 
@@ -220,15 +230,6 @@ class CCacheShape(Structure):
         *((name, c_int64) for name in ("layers", "heads", "row_bytes", "has_scales")),
         *((name, c_int64) for name in ("state_size", "row_size", "lookback")),
         ("each", POINTER(CCacheLayer)),
-    )
-
-
-class CStoredBlocks(Structure):
-    """See blocks.h."""
-
-    _fields_ = (
-        *((name, c_void_p) for name in ("rows", "order", "grid", "signs")),
-        ("matrix", POINTER(CMatrix)),
     )
 
 

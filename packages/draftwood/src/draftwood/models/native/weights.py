@@ -1,5 +1,6 @@
 """A decoder's weights as the library reads them."""
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,15 @@ from draftwood.models.decoder import (
 from draftwood.models.families import Scales
 from draftwood.native import library, structures
 from draftwood.native.formats import CacheNumbers, CacheType, HalfType, Products
-from draftwood.native.matrix import Blocks, Fill, LargePages, Matrix, Weights
+from draftwood.native.matrix import (
+    Blocks,
+    BlocksInPlace,
+    Fill,
+    LargePages,
+    Matrix,
+    Weights,
+    block_formats,
+)
 from draftwood.native.matrix import fill as fill_blocks
 
 Packer = Callable[[str, Projection], Matrix]
@@ -210,7 +219,7 @@ class NativeWeights(PackedLayers):
         self.depth = len(decoder.layers)
         self.norm, self.head_bias = decoder.norm, decoder.lm_head.bias
         self.lm_head = self._packed("lm_head", decoder.lm_head)
-        self.embedding = self._embedding_of("embedding", decoder.embedding, half_type)
+        self.embedding = self._embedding_of(decoder.embedding, half_type)
         self.embedding_scale = decoder.scales.embedding
         self.is_tied = _is_tied(decoder)
         self.structure = self._decoder(decoder, vocab_size, half_type, has_byte_cache)
@@ -261,7 +270,10 @@ class NativeWeights(PackedLayers):
             growth_every=scales.growth_every,
             rotary_scales=self.address(np.array([rotary.scale for rotary in rotaries], np.float32)),
             frequencies=self.address(_stacked(rotaries, sizes.rotary_dim // 2)),
-            **self._table(embedding),
+            embedding=None if isinstance(embedding, Matrix) else self.address(embedding),
+            embedding_codes=(
+                embedding.structure if isinstance(embedding, Matrix) else structures.CMatrix()
+            ),
             norm=self.norm_of(decoder.norm),
             lm_head=self.lm_head.structure,
             layers=layers,
@@ -271,31 +283,27 @@ class NativeWeights(PackedLayers):
     def _inputs(self, inputs: LayerInputs | None, half_type: HalfType) -> structures.CLayerInputs:
         if inputs is None:
             return structures.CLayerInputs()
-        return structures.CLayerInputs(
-            size=inputs.size,
-            embedding_scale=inputs.embedding_scale,
-            scale=inputs.scale,
-            **self._table(self._embedding_of("inputs", inputs.embedding, half_type)),
-            projection=self.structure_of("input_projection", inputs.projection),
-            norm=self.norm_of(inputs.norm),
-        )
+        found, embedding = structures.CLayerInputs(), inputs.embedding
+        if isinstance(embedding, Blocks) and embedding.format in block_formats():
+            in_place = BlocksInPlace(embedding)
+            self.memory.append(in_place)
+            found.stored = ctypes.pointer(in_place.structure)
+        else:
+            numbers = embedding.numbers() if isinstance(embedding, Blocks) else embedding
+            found.embedding = self.address(_floats(numbers, half_type))
+        found.size, found.scale = inputs.size, inputs.scale
+        found.embedding_scale, found.norm = inputs.embedding_scale, self.norm_of(inputs.norm)
+        found.projection = self.structure_of("input_projection", inputs.projection)
+        return found
 
-    def _table(self, embedding: np.ndarray | Matrix) -> dict[str, Any]:
-        """Fields of an embedding, which is in floats or in codes."""
-        if isinstance(embedding, Matrix):
-            return {"embedding": None, "embedding_codes": embedding.structure}
-        return {"embedding": self.address(embedding), "embedding_codes": structures.CMatrix()}
-
-    def _embedding_of(
-        self, place: str, embedding: Weights, half_type: HalfType
-    ) -> np.ndarray | Matrix:
+    def _embedding_of(self, embedding: Weights, half_type: HalfType) -> np.ndarray | Matrix:
         """Floats, or the bits of bfloat16, or blocks as the file has them, of which a row is read
         when it is needed.
         """
         if not isinstance(embedding, Blocks):
-            return as_floats(embedding) if half_type == "float32" else bits_of(embedding)
+            return _floats(embedding, half_type)
         of_products = self.weight_bytes, self.multiply_adds
-        table = self._packed(place, Projection(embedding, None))
+        table = self._packed("embedding", Projection(embedding, None))
         self.weight_bytes, self.multiply_adds = of_products  # products read none of it
         return table
 
@@ -343,6 +351,10 @@ def saves_by_int4(weights: NativeWeights) -> bool:
     count = sum(each.outputs * each.inputs for each in every)
     is_fast = bool(library.instructions(True))
     return is_fast and not weights.is_mixture and 8 * weights.weight_bytes > LEAST_BITS * count
+
+
+def _floats(embedding: Any, half_type: HalfType) -> np.ndarray:
+    return as_floats(embedding) if half_type == "float32" else bits_of(embedding)
 
 
 def _is_tied(decoder: Decoder) -> bool:
