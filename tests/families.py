@@ -238,6 +238,28 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "glm4-experts": (
+        "Glm4MoeConfig",
+        {
+            **{**GROUPED, **EXPERTS, "head_dim": 8, "n_routed_experts": 6, "n_shared_experts": 2},
+            **{"use_qk_norm": True, "attention_bias": True, "routed_scaling_factor": 1.8},
+        },
+    ),
+    "ernie-experts": (
+        "Ernie4_5_MoeConfig",
+        {
+            **{**GROUPED, "moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 16},
+            **{"moe_layer_interval": 2, "tie_word_embeddings": False},
+        },
+    ),
+    "minimax-m2": (
+        "MiniMaxM2Config",
+        {
+            **{**GROUPED, "num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 8},
+            "rope_parameters": {**TURNED, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "olmo3": ("Olmo3Config", {**MIXED, "rope_parameters": BOTH}),
     "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
     "granite": (
         "GraniteConfig",
@@ -290,6 +312,14 @@ STATEFUL: dict[str, tuple[str, dict[str, object]]] = {
     "lfm2-wide": (
         "Lfm2Config",
         {**GROUPED, "initializer_range": 0.1, "hidden_size": 80, "full_attn_idxs": [1, 3]},
+    ),
+    "lfm2-experts": (
+        "Lfm2MoeConfig",
+        {
+            **{**GROUPED, **EXPERTS, "initializer_range": 0.1, "num_experts": 6},
+            **{"num_dense_layers": 1, "routed_scaling_factor": 1.5},
+            "layer_types": ["conv", "full_attention", "conv", "conv"],
+        },
     ),
     "qwen3-next": ("Qwen3NextConfig", {**STATES, **SHARED, "mlp_only_layers": [1]}),
 }
@@ -347,6 +377,7 @@ LEAN = (
     "phi3-long",
     "smollm3",
     "olmo2",
+    "olmo3",
     "granite",
     "cohere",
     "cohere2",
@@ -361,6 +392,9 @@ ROUTED = (
     "qwen3-experts-to-one",
     "olmoe",
     "gpt-oss",
+    "glm4-experts",
+    "ernie-experts",
+    "minimax-m2",
 )  # to experts
 NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *STATEFUL, *UNLIKE, *WITH_IMAGES)
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]
@@ -403,11 +437,15 @@ def random_model(name: str, options: dict[str, object], seed: int = 0) -> PreTra
     else:
         model = getattr(transformers, str(kind))(config).eval()
     with torch.no_grad():  # new norms are all alike, and a norm done twice would not be noticed
-        scalars = [each for name, each in model.named_buffers() if name.endswith("layer_scalar")]
+        weights = [each for name, each in model.named_buffers() if name.endswith(OF_BUFFERS)]
         vectors = [each for name, each in model.named_parameters() if _is_vector(name, each)]
-        for parameter in (*vectors, *scalars):
+        for parameter in (*vectors, *weights):
             parameter += torch.rand(parameter.shape) - 0.5
     return model
+
+
+OF_BUFFERS = ("layer_scalar", "expert_bias", "correction_bias")
+"""Ends of the names of weights that Transformers calls buffers."""
 
 
 def _is_vector(name: str, parameter: Tensor) -> bool:

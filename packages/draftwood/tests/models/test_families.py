@@ -13,7 +13,7 @@ from draftwood.engine import Options, generate
 from draftwood.loading.models import model_for
 from draftwood.methods import build
 from draftwood.models import description, families
-from draftwood.models.families import Family, Routing, Scales
+from draftwood.models.family import Family, Routing, Scales
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.tree import DraftTree
 from draftwood_torch.lean.mlp import Mixture
@@ -196,8 +196,10 @@ def differences(family: str) -> list[tuple[str, Family]]:
     routing = entry.routing(config)
     if routing is not None:
         for other in (
-            Routing(routing.per_row - 1, routing.sums_to_one),
-            Routing(routing.per_row, not routing.sums_to_one),
+            replace(routing, per_row=routing.per_row - 1),
+            replace(routing, sums_to_one=not routing.sums_to_one),
+            replace(routing, is_sigmoid=not routing.is_sigmoid),
+            replace(routing, scale=routing.scale + 1),
         ):
             found.append((str(other), replace(entry, routing=lambda config, other=other: other)))
     scales = entry.scales(config)

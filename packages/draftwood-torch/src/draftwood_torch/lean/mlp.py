@@ -65,8 +65,8 @@ class Mixture:
             own, place = torch.where(chosen == expert)
             mixed[own] += self.networks[expert](rows[own]) * shares[own, place, None]
         if self.shared is not None:
-            assert self.experts.shared_gate is not None
-            share = functional.linear(rows, self.experts.shared_gate[None]).sigmoid()
+            gate = self.experts.shared_gate
+            share = 1.0 if gate is None else functional.linear(rows, gate[None]).sigmoid()
             mixed += self.shared(rows) * share
         return mixed
 
@@ -74,8 +74,12 @@ class Mixture:
         self, rows: Float[Tensor, "rows hidden"]
     ) -> tuple[Float[Tensor, "rows chosen"], Int[Tensor, "rows chosen"]]:
         """Shares and numbers of each row's experts."""
-        experts = self.experts
-        shares = functional.linear(rows, experts.router, experts.router_bias).softmax(-1)
-        kept, chosen = shares.topk(experts.routing.per_row)
-        sums_to_one = experts.routing.sums_to_one
-        return (kept / kept.sum(-1, keepdim=True) if sums_to_one else kept), chosen
+        experts, routing = self.experts, self.experts.routing
+        products = functional.linear(rows, experts.router, experts.router_bias)
+        shares = products.sigmoid() if routing.is_sigmoid else products.softmax(-1)
+        bias = experts.choice_bias
+        chosen = (shares if bias is None else shares + bias).topk(routing.per_row).indices
+        kept = shares.gather(-1, chosen)
+        if routing.sums_to_one:
+            kept = kept / (kept.sum(-1, keepdim=True) + routing.sum_epsilon)
+        return kept * routing.scale, chosen

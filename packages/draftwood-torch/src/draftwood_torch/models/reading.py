@@ -56,7 +56,7 @@ def why_other_shape(hf_model: "PreTrainedModel") -> str | None:
         return reason
     if sees_later(hf_model):
         return "it sees what comes after a token"
-    tables = getattr(hf_model.get_decoder(), "rotary_emb", None)
+    tables = _tables(hf_model)
     if not all(
         isinstance(getattr(tables, f"{name}inv_freq", None), Tensor) for name in config.rotary_names
     ):
@@ -132,9 +132,15 @@ def read_decoder(hf_model: "PreTrainedModel") -> Decoder:
         raise ValueError(f"the lean path cannot run this model: {reason}; use TransformersModel")
     config, state = ConfigurationInMemory(hf_model), ModelState(hf_model)
     config.windows = layer_windows(hf_model)
-    tables: Any = hf_model.get_decoder().rotary_emb
+    tables = _tables(hf_model)
     rotaries = tuple(_rotary(tables, name) for name in config.rotary_names)
     return decoder_of(config, state, state.shapes, rotaries, Tensor.float)
+
+
+def _tables(hf_model: "PreTrainedModel") -> Any:
+    """The module with a model's tables of rotary frequencies; None without one."""
+    decoder = hf_model.get_decoder()
+    return getattr(decoder, "rotary_emb", None) or getattr(decoder, "pos_emb", None)
 
 
 def _rotary(tables: Any, name: str) -> Rotary:

@@ -151,7 +151,8 @@ def parts_in(folder: Path, products: Products = "float32") -> MtpParts:
 def _of_one_layer(told: dict[str, Any]) -> dict[str, Any]:
     """A configuration whose one layer has attention."""
     has_kinds, text = hasattr(ModelConfiguration(told), "layer_types"), told.get("text_config")
-    change = {"num_hidden_layers": 1, **({"layer_types": [FULL]} if has_kinds else {})}
+    change = {"num_hidden_layers": 1, "first_k_dense_replace": 0}
+    change |= {"layer_types": [FULL]} if has_kinds else {}
     return told | (change if text is None else {"text_config": {**text, **change}})
 
 

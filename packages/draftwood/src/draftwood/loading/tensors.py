@@ -23,16 +23,22 @@ OF_TEXT_PART = [
     (r"^language_model\.lm_head\.", "lm_head."),
     (r"^(model\.)?language_model\.(model\.)?", "model.language_model."),
 ]
+LIKE_MIXTRAL = [
+    (r"\.block_sparse_moe\.", ".mlp."),
+    (r"(\.experts\.\d+)\.w1\.", r"\1.gate_proj."),
+    (r"(\.experts\.\d+)\.w3\.", r"\1.up_proj."),
+    (r"(\.experts\.\d+)\.w2\.", r"\1.down_proj."),
+]
 RENAMED: dict[str, list[tuple[str, str]]] = {
-    "MixtralForCausalLM": [
-        (r"\.block_sparse_moe\.", ".mlp."),
-        (r"(\.experts\.\d+)\.w1\.", r"\1.gate_proj."),
-        (r"(\.experts\.\d+)\.w3\.", r"\1.up_proj."),
-        (r"(\.experts\.\d+)\.w2\.", r"\1.down_proj."),
-    ],
+    **dict.fromkeys(
+        ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM"), LIKE_MIXTRAL
+    ),
+    "Ernie4_5_MoeForCausalLM": [(r"\.mlp\.moe_statics\.", ".mlp.gate.moe_statics.")],
     "Gemma3ForConditionalGeneration": OF_TEXT_PART,
     "Mistral3ForConditionalGeneration": OF_TEXT_PART,
     "Qwen3_5ForConditionalGeneration": OF_TEXT_PART,
+    "Qwen3_5MoeForConditionalGeneration": OF_TEXT_PART,
+    "Gemma4ForConditionalGeneration": OF_TEXT_PART,
 }
 """Names of tensors in files and in Transformers, by architecture."""
 FLOAT: FloatType = "float32"

@@ -14,7 +14,8 @@ import numpy as np
 
 from draftwood.models.configuration_class import FULL, SLIDING, ConfigurationClass
 from draftwood.models.configuration_defaults import CLASSES
-from draftwood.models.families import ACTIVATIONS, FAMILIES, Family
+from draftwood.models.families import FAMILIES
+from draftwood.models.family import ACTIVATIONS, Family
 from draftwood.models.rotary import is_number, rotary_of, why_unknown
 
 RENAMED = {"attention": FULL}
@@ -24,8 +25,6 @@ OF_IMAGES = ("mrope_section", "mrope_interleaved")
 """Keys of rotary positions by which images differ from texts (Qwen3.5)."""
 REFUSED = ("per_layer_config", "quantization_config", "is_encoder_decoder")
 """Keys that change a model in ways that are not known here, unless they say nothing."""
-OLDER = {"tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"}
-"""Older names of keys of LFM2."""
 SAME = ("num_experts", "num_local_experts")
 """Two names of one number."""
 OF_SOME_CLASSES = (
@@ -81,7 +80,7 @@ class ModelConfiguration:
         vars(self).update(values)
         self.architecture = kind.architecture
         self.family: Family = FAMILIES[kind.architecture]
-        self.rotates_parts = text_kind.partial is not None
+        self.rotates_parts = text_kind.partial is not None or "rotary_dim" in text_kind.values
         _complete(self, text_kind)
         self.windows = _windows(self, text_kind)
         self.rope_parameters = _rope_parameters(self, text_kind, text)
@@ -212,7 +211,7 @@ def _renamed(kind: ConfigurationClass, text: Mapping[str, Any]) -> dict[str, Any
     for name in SAME:
         if own is not None and name != own and name in values:
             values[own] = values.pop(name)
-    for old, new in OLDER.items() if "conv_L_cache" in kind.values else ():
+    for old, new in kind.older.items():
         if old in values:
             values[new] = values.pop(old)
     is_off = values.get("sliding_window") == 0 and kind.architecture == "Qwen2MoeForCausalLM"
@@ -283,6 +282,8 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
         config.no_rope_layers = [int((i + 1) % every != 0) for i in _layers(config)]
     if getattr(config, "layer_types", None) is None and kind.layer_types is not None:
         config.layer_types = kind.layer_types(config)
+    if getattr(config, "moe_layer_end_index", None) == -1:
+        config.moe_layer_end_index = config.num_hidden_layers - 1
     if config.family.is_unlike:
         config.num_experts = config.num_experts if config.enable_moe_block else None
         config.num_experts_per_tok = config.top_k_experts
@@ -323,7 +324,9 @@ def _rope_parameters(
     if set(told) & {FULL, SLIDING}:
         raise UnknownConfigurationError("its parameters of rotary positions differ by layers")
     told.setdefault("rope_theta", text.get("rope_theta", kind.theta))
-    if (partial := text.get("partial_rotary_factor", kind.partial)) is not None:
+    turned = getattr(config, "rotary_dim", None)
+    usual = kind.partial if turned is None else turned / config.head_size
+    if (partial := text.get("partial_rotary_factor", usual)) is not None:
         told.setdefault("partial_rotary_factor", partial)
     told.setdefault("rope_type", told.get("type", "default"))
     if config.architecture == "Phi3ForCausalLM" and told["rope_type"] in ("su", "yarn"):
@@ -403,11 +406,9 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
     if reason is not None:
         return reason
     partial = 1.0 if kind == "proportional" else parameters.get("partial_rotary_factor", 1.0)
-    is_phi3 = config.architecture == "Phi3ForCausalLM"
-    is_part = 0 < partial < 1 and config.rotates_parts
-    if partial != 1.0 and not is_part:
+    if partial != 1.0 and not (0 < partial < 1 and config.rotates_parts):
         return f"its partial_rotary_factor is {partial}"
-    if is_phi3 and kind not in ("default", "longrope"):
+    if config.architecture == "Phi3ForCausalLM" and kind not in ("default", "longrope"):
         return f"its rotary positions are scaled as {kind!r}"
     pairs = int(config.head_size * partial) // 2
     lengths = [len(each) for each in _factors(parameters)]

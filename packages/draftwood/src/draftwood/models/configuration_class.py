@@ -25,6 +25,7 @@ class ConfigurationClass:
         makes_windows: False for models that ignore a window.
         part: type of the text part; empty where there is none.
         usual_part: type of a text part that names none, where Transformers takes another.
+        older: other names of keys in files, with those of the values.
     """
 
     architecture: str = ""
@@ -36,6 +37,7 @@ class ConfigurationClass:
     makes_windows: bool = False
     part: str = ""
     usual_part: str = ""
+    older: dict[str, str] = field(default_factory=dict)
 
 
 def kinds_of(config: Any, is_sliding: Callable[[int], bool]) -> list[str]:

@@ -73,6 +73,56 @@ NEWER = {
         },
         theta=1_000_000.0,
         layer_types=convolutions_but_told,
+        older={"tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"},
+    ),
+    "lfm2_moe": ConfigurationClass(
+        "Lfm2MoeForCausalLM",
+        {
+            **{"vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168},
+            **{"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8},
+            **{"max_position_embeddings": 128_000, "norm_eps": 1e-5, "tie_word_embeddings": True},
+            **{"rope_parameters": None, "layer_types": None, "conv_bias": False},
+            **{"conv_L_cache": 3, "num_dense_layers": 2, "num_experts": 32},
+            **{"num_experts_per_tok": 4, "moe_intermediate_size": 1792, "norm_topk_prob": True},
+            **{"use_expert_bias": True, "routed_scaling_factor": 1.0},
+        },
+        theta=1_000_000.0,
+        older={"tie_embedding": "tie_word_embeddings"},
+    ),
+    "glm4_moe": ConfigurationClass(
+        "Glm4MoeForCausalLM",
+        values_of((151552, 4096, 10944, 46, 96, 131072), attention_bias=False, use_qk_norm=False)
+        | {"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "moe_intermediate_size": 1408}
+        | {"num_experts_per_tok": 8, "num_local_experts": 128, "n_shared_experts": 1}
+        | {"routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1, "norm_topk_prob": True}
+        | {"first_k_dense_replace": 1},
+        partial=0.5,
+        older={"n_routed_experts": "num_local_experts"},
+    ),
+    "ernie4_5_moe": ConfigurationClass(
+        "Ernie4_5_MoeForCausalLM",
+        values_of((103424, 2560, 12288, 28, 20, 131072), use_bias=False)
+        | {"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+        | {"moe_intermediate_size": 1536, "num_experts_per_tok": 6, "num_experts": 64}
+        | {"moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": -1}
+        | {"moe_layer_interval": 1, "moe_norm_min": 1e-12},
+        theta=500_000.0,
+        older={"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok"},
+    ),
+    "minimax_m2": ConfigurationClass(
+        "MiniMaxM2ForCausalLM",
+        values_of((200064, 3072, 1536, 62, 48, 196608), head_dim=128, rotary_dim=None)
+        | {"num_key_value_heads": 8, "num_experts_per_tok": 8, "num_local_experts": 256},
+        theta=5_000_000.0,
+    ),
+    "olmo3": ConfigurationClass(
+        "Olmo3ForCausalLM",
+        values_of((50304, 4096, 11008, 32, 32, 2048), attention_bias=False, sliding_window=4096)
+        | {"rms_norm_eps": 1e-5, "layer_types": None},
+        theta=500_000.0,
+        local_theta=500_000.0,
+        layer_types=windows_but_every(4),
+        makes_windows=True,
     ),
     "gemma4_text": ConfigurationClass(
         "Gemma4ForCausalLM",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from draftwood.arrays import Int, as_floats
-from draftwood.models.families import Routing, Scales
+from draftwood.models.family import Routing, Scales
 from draftwood.native.matrix import Adapted, Blocks, Weights
 
 Numbers = Any
@@ -108,7 +108,9 @@ class Experts:
             None where it reads what the experts read.
         factors: [experts] in float32, of their shares; None without.
         shared: one more that all rows go to; None without.
-        shared_gate: [hidden] in float32; the sigmoid of its product says how much that one counts.
+        shared_gate: [hidden] in float32; the sigmoid of its product says how much that one counts;
+            None where it counts fully.
+        choice_bias: [experts] in float32, of shares where experts are chosen alone; None without.
     """
 
     router: Numbers
@@ -117,6 +119,7 @@ class Experts:
     routing: Routing
     shared: Expert | None = None
     shared_gate: Numbers | None = None
+    choice_bias: Numbers | None = None
     router_norm: Numbers | None = None
     factors: Numbers | None = None
 

@@ -20,7 +20,7 @@ from draftwood.models.decoder import (
     RunningState,
     Sizes,
 )
-from draftwood.models.families import ACTIVATIONS, Family, Scales
+from draftwood.models.family import ACTIVATIONS, Family, Scales
 from draftwood.models.rotary import rotary_of
 from draftwood.models.shapes import Shape, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
@@ -344,7 +344,9 @@ class _Description:
                 for expert in range(count)
             ),
             routing=routing,
-            **self._shared_expert(at),
+            shared=self._shared_expert(at),
+            shared_gate=self._vector(f"{at}shared_expert_gate.weight"),
+            choice_bias=self._vector(f"{at}{self.family.modules.choice_bias}"),
             **self._routed(at),
         )
 
@@ -356,13 +358,17 @@ class _Description:
 
         return router_of(self.config, at, self._floats)
 
-    def _shared_expert(self, at: str) -> dict[str, Any]:
-        """The expert that all rows go to, and what says how much it counts; nothing without."""
-        if f"{at}shared_expert_gate.weight" not in self.shapes:
-            return {}
-        parts = (self._projection(f"{at}shared_expert.{part}_proj") for part in PARTS)
-        gate = self._floats(f"{at}shared_expert_gate.weight")
-        return {"shared": Expert(*parts), "shared_gate": gate.reshape(-1)}
+    def _shared_expert(self, at: str) -> Expert | None:
+        """The expert that all rows go to."""
+        module = f"{at}{self.family.modules.shared}."
+        if f"{module}gate_proj.weight" not in self.shapes:
+            return None
+        return Expert(*(self._projection(f"{module}{part}_proj") for part in PARTS))
+
+    def _vector(self, name: str) -> Any:
+        """Numbers in float32, one behind the other; None where there are none."""
+        found = self._floats(name)
+        return None if found is None else found.reshape(-1)
 
 
 def _negative_exponentials(logarithms: Any) -> np.ndarray:

@@ -5,170 +5,10 @@ To add one, add an entry to ``FAMILIES``, and a tiny configuration to ``tests/fa
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
-"""Activations of gated networks: Transformers' names, and ours."""
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Factors, terms and bounds that a model has of its own.
-
-    Attributes:
-        embedding: of what the embedding gives, as part of it.
-        inputs: of the same on its way into the first layer.
-        attention: of the scores; None for one by the root of a head's dimensions.
-        residual: of what attention and network add to the stream.
-        logits: of the logits.
-        score_cap: scores stay within it through its hyperbolic tangent; None for no bound.
-        logit_cap: logits likewise.
-        gate_slope: of gates within the sigmoid of their activation.
-        gate_limit: most that gates may be, and what they gate in size; None for no bound.
-        gated_shift: what is added to what is gated.
-        query_growth: of queries behind the first texts of training, by the logarithm of the
-            position in them; 0 for none (Ministral 3).
-        growth_every: positions of these first texts.
-    """
-
-    embedding: float = 1.0
-    inputs: float = 1.0
-    attention: float | None = None
-    residual: float = 1.0
-    logits: float = 1.0
-    score_cap: float | None = None
-    logit_cap: float | None = None
-    gate_slope: float = 1.0
-    gate_limit: float | None = None
-    gated_shift: float = 0.0
-    query_growth: float = 0.0
-    growth_every: int = 1
-
-
-@dataclass(frozen=True)
-class LayerNorms:
-    """Names of a layer's norms; None where it has none there.
-
-    Attributes:
-        attention, mlp: of what attention and network read.
-        after_attention, after_mlp: of what they add to the stream.
-    """
-
-    attention: str | None = "input_layernorm"
-    mlp: str | None = "post_attention_layernorm"
-    after_attention: str | None = None
-    after_mlp: str | None = None
-
-
-@dataclass(frozen=True)
-class Modules:
-    """Names of the modules of a layer, and of the norm behind all of them.
-
-    Attributes:
-        output, query_norm, key_norm: within attention.
-        network: of the gated network, or the experts.
-        down: within the gated network, behind what ``Family.gate_up`` names.
-        last_norm: behind the layers.
-        mixture: what names of experts and their router begin with, within the layer.
-    """
-
-    output: str = "o_proj"
-    query_norm: str = "q_norm"
-    key_norm: str = "k_norm"
-    network: str = "mlp"
-    down: str = "down_proj"
-    last_norm: str = "norm"
-    mixture: str = "mlp."
-
-
-@dataclass(frozen=True)
-class StateLayers:
-    """Layers that keep something of all rows, or of the last few, in the place of attention.
-
-    Such models run natively or in their own code, not lean.
-
-    Attributes:
-        kind: of these layers, as a configuration calls it.
-        module: that stands in the place of attention.
-        gates_queries: whether queries of the other layers have a gate behind them.
-    """
-
-    kind: str
-    module: str
-    gates_queries: bool = False
-
-
-@dataclass(frozen=True)
-class Routing:
-    """Choice of experts by rows, by the softmax of the router's products.
-
-    Attributes:
-        per_row: experts that each row goes to, those with the largest shares.
-        sums_to_one: whether the shares are scaled to do so.
-    """
-
-    per_row: int
-    sums_to_one: bool
-
-
-@dataclass(frozen=True)
-class Family:
-    """Differences of a class of Transformers from Llama's.
-
-    Each callable is given the configuration of the model, or of its text part.
-
-    Attributes:
-        title: what its models are called.
-        prefix: of the names of the decoder's tensors.
-        norms: of a layer.
-        norm_shift: what is added to the weights of norms.
-        is_layer_norm: whether norms take off the mean.
-        activation: what the configuration calls the network's activation.
-        fixed_activation: of ``ACTIVATIONS``, whatever the configuration says; None for what it
-            says.
-        query_key_value, gate_up: what the modules are called; one that holds several comes alone.
-        router: what the module is called that chooses experts.
-        is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
-        modules: see there, as for ``states``; None where all layers have attention.
-        is_unlike: whether layers differ in heads or networks, or have inputs of their own
-            (unlike_layers.py). Such models run natively or in their own code, not lean.
-        epsilon: what the configuration calls the norms' epsilon.
-        inner_size: entries within the gated network; None for what the configuration says.
-        is_parallel: whether attention and network read the same norm and are added together.
-        rotary: which table of rotary frequencies a layer goes by, as its name begins; None for
-            none.
-        scales: see there.
-        routing: of layers that are mixtures of experts; None where there are none.
-        why_not: why a model with such a configuration is of another shape; None if it is not.
-    """
-
-    title: str
-    norms: LayerNorms = LayerNorms()
-    prefix: str = "model."
-    norm_shift: float = 0.0
-    is_layer_norm: bool = False
-    activation: str = "hidden_act"
-    fixed_activation: str | None = None
-    query_key_value: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
-    gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
-    router: str = "gate"
-    is_interleaved: bool = False
-    modules: Modules = Modules()
-    states: StateLayers | None = None
-    is_unlike: bool = False
-    epsilon: str = "rms_norm_eps"
-    inner_size: Callable[[Any], int | None] = lambda config: None
-    is_parallel: Callable[[Any], bool] = lambda config: False
-    rotary: Callable[[Any, int], str | None] = lambda config, layer: ""
-    scales: Callable[[Any], Scales] = lambda config: Scales()
-    routing: Callable[[Any], Routing | None] = lambda config: None
-    why_not: Callable[[Any], str | None] = lambda config: None
-
-    @property
-    def is_lean(self) -> bool:
-        """True if its models run as ``LeanModel`` too."""
-        return self.states is None and not self.is_unlike
+from draftwood.models.family import Family, LayerNorms, Modules, Routing, Scales, StateLayers
 
 
 def _gemma3(config: Any) -> Scales:
@@ -210,6 +50,16 @@ def _ministral3(config: Any) -> Scales:
 
 def _routing(config: Any) -> Routing:
     return Routing(config.num_experts_per_tok, config.norm_topk_prob)
+
+
+def _sigmoid_routing(config: Any, sum_epsilon: float = 0.0) -> Routing:
+    return Routing(
+        config.num_experts_per_tok,
+        config.norm_topk_prob,
+        is_sigmoid=True,
+        sum_epsilon=sum_epsilon,
+        scale=config.routed_scaling_factor,
+    )
 
 
 def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
@@ -302,6 +152,18 @@ _QWEN35 = Family(
     states=StateLayers("linear_attention", "linear_attn", gates_queries=True),
     why_not=_why_not_qwen35,
 )
+_LFM2 = Family(
+    "LFM2",
+    LayerNorms("operator_norm", "ffn_norm"),
+    modules=Modules(
+        *("out_proj", "q_layernorm", "k_layernorm", "feed_forward", "w2", "embedding_norm")
+    ),
+    gate_up=("w1", "w3"),
+    fixed_activation="silu",
+    states=StateLayers("conv", "conv"),
+    epsilon="norm_eps",
+    why_not=_why_not_lfm2,
+)
 _QWEN35_EXPERTS = replace(
     _QWEN35,
     title="Qwen3.5 (experts)",
@@ -326,18 +188,12 @@ FAMILIES: dict[str, Family] = {
     "Qwen3ForCausalLM": Family("Qwen3"),
     "Qwen3_5ForCausalLM": _QWEN35,
     "Qwen3_5ForConditionalGeneration": _with_images(_QWEN35),
-    "Lfm2ForCausalLM": Family(
-        "LFM2",
-        LayerNorms("operator_norm", "ffn_norm"),
-        modules=Modules(
-            *("out_proj", "q_layernorm", "k_layernorm", "feed_forward", "w2", "embedding_norm")
-        ),
-        gate_up=("w1", "w3"),
-        fixed_activation="silu",
-        states=StateLayers("conv", "conv"),
-        epsilon="norm_eps",
-        inner_size=_lfm2_inner_size,
-        why_not=_why_not_lfm2,
+    "Lfm2ForCausalLM": replace(_LFM2, inner_size=_lfm2_inner_size),
+    "Lfm2MoeForCausalLM": replace(
+        _LFM2,
+        title="LFM2 (experts)",
+        modules=replace(_LFM2.modules, mixture="feed_forward.", choice_bias="expert_bias"),
+        routing=lambda config: _sigmoid_routing(config, sum_epsilon=1e-6),
     ),
     "SeedOssForCausalLM": Family("Seed-OSS"),
     "Ernie4_5ForCausalLM": Family("ERNIE 4.5", is_interleaved=True),
@@ -376,6 +232,9 @@ FAMILIES: dict[str, Family] = {
         "OLMo 2",
         _BEHIND,
     ),
+    "Olmo3ForCausalLM": Family(
+        "OLMo 3", _BEHIND, rotary=lambda config, layer: f"{config.layer_types[layer]}_"
+    ),
     "Exaone4ForCausalLM": Family(
         "EXAONE 4",
         _BEHIND,
@@ -402,6 +261,28 @@ FAMILIES: dict[str, Family] = {
     "Qwen3_5MoeForCausalLM": _QWEN35_EXPERTS,
     "Qwen3_5MoeForConditionalGeneration": _with_images(_QWEN35_EXPERTS),
     "Qwen3NextForCausalLM": replace(_QWEN35, title="Qwen3-Next", routing=_routing),
+    "Glm4MoeForCausalLM": Family(
+        "GLM-4 (experts)",
+        modules=Modules(choice_bias="gate.e_score_correction_bias", shared="shared_experts"),
+        routing=_sigmoid_routing,
+        why_not=lambda config: (
+            None if config.n_group == 1 else "its experts are chosen by groups of them"
+        ),
+    ),
+    "Ernie4_5_MoeForCausalLM": Family(
+        "ERNIE 4.5 (experts)",
+        is_interleaved=True,
+        modules=Modules(
+            choice_bias="gate.moe_statics.e_score_correction_bias", shared="shared_experts"
+        ),
+        routing=lambda config: Routing(config.num_experts_per_tok, True),
+        why_not=lambda config: "its experts have biases" if config.use_bias else None,
+    ),
+    "MiniMaxM2ForCausalLM": Family(
+        "MiniMax-M2",
+        modules=Modules(choice_bias="e_score_correction_bias"),
+        routing=lambda config: Routing(config.num_experts_per_tok, True, is_sigmoid=True),
+    ),
     "OlmoeForCausalLM": Family(
         "OLMoE",
         routing=_routing,

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 from draftwood.models.configuration import ModelConfiguration
-from draftwood.models.families import Family
+from draftwood.models.family import Family
 
 Shape = tuple[int, ...]
 
 BIASED_INPUTS = ("Qwen2ForCausalLM",)
 """Classes whose queries, keys and values always have biases."""
-WITHOUT_OUTPUT_BIAS = ("Glm4ForCausalLM",)
+WITHOUT_OUTPUT_BIAS = ("Glm4ForCausalLM", "Glm4MoeForCausalLM")
 """Classes whose output of attention never has one."""
 NORMED_HEADS = (
     *("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
     *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Exaone4ForCausalLM"),
     *("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3NextForCausalLM"),
     *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "Lfm2ForCausalLM"),
-    *("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
+    *("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Lfm2MoeForCausalLM"),
 )
 """Classes that norm queries and keys head by head."""
 WITH_SHARED_EXPERT = (
@@ -24,10 +24,12 @@ WITH_SHARED_EXPERT = (
     *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
 )
 """Classes with one expert more that all rows go to."""
-NORMED_WHOLE = ("Olmo2ForCausalLM", "OlmoeForCausalLM")
+NORMED_WHOLE = (
+    *("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM", "MiniMaxM2ForCausalLM"),
+)
 """Classes that norm queries and keys across all heads."""
 NORMS_WITH_BIAS = ("StableLmForCausalLM",)
-CONVOLUTIONS = ("Lfm2ForCausalLM",)
+CONVOLUTIONS = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
 """Classes whose layers without attention look a few rows back and have no other state."""
 JOINED_STATES = ("Qwen3NextForCausalLM",)
 """Classes whose recurrences have one tensor for all that rows are fed and gated by."""
@@ -136,7 +138,8 @@ def _attention(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
     for part, size in zip(names, outputs, strict=True):
         shapes |= _linear(f"self_attn.{part}", hidden, size, inputs_have)
     whole = name in NORMED_WHOLE
-    if whole or name in NORMED_HEADS:
+    may_norm = name == "Glm4MoeForCausalLM" and config.get("use_qk_norm")
+    if whole or may_norm or name in NORMED_HEADS:
         sizes = (query, shared) if whole else (dim, dim)
         for norm, size in zip((modules.query_norm, modules.key_norm), sizes, strict=True):
             shapes[f"self_attn.{norm}.weight"] = (size,)
@@ -193,20 +196,36 @@ def _experts(config: ModelConfiguration) -> dict[str, Shape]:
     }.items():
         own = _linear(f"{at}experts.{part}", *sizes, has_bias)
         shapes |= {name: (count, *shape) for name, shape in own.items()}
+    name = config.family.modules.choice_bias
+    if name is not None and getattr(config, "use_expert_bias", True):
+        is_row = config.architecture == "Ernie4_5_MoeForCausalLM"
+        shapes[at + name] = (1, count) if is_row else (count,)
+    return shapes | _shared_expert(config)
+
+
+def _shared_expert(config: ModelConfiguration) -> dict[str, Shape]:
+    """The expert that all rows go to; several of them are one that is as much wider."""
+    hidden, shapes = config.get("hidden_size"), dict[str, Shape]()
     if config.architecture in WITH_SHARED_EXPERT:
-        shared = config.get("shared_expert_intermediate_size")
+        width = config.get("shared_expert_intermediate_size")
         shapes |= _linear("mlp.shared_expert_gate", hidden, 1, False)
-        for part in ("gate_proj", "up_proj"):
-            shapes |= _linear(f"mlp.shared_expert.{part}", hidden, shared, False)
-        shapes |= _linear("mlp.shared_expert.down_proj", shared, hidden, False)
-    return shapes
+    else:
+        count = getattr(config, "n_shared_experts", getattr(config, "moe_num_shared_experts", 0))
+        width = count * getattr(config, "moe_intermediate_size", 0)
+    module = f"mlp.{config.family.modules.shared}"
+    for part in ("gate_proj", "up_proj") if width else ():
+        shapes |= _linear(f"{module}.{part}", hidden, width, False)
+    return shapes | (_linear(f"{module}.down_proj", width, hidden, False) if width else {})
 
 
 def _is_mixture(config: ModelConfiguration, layer: int) -> bool:
-    """True if a layer has experts; some layers of Qwen3 may have a network in their place."""
+    """True if a layer has experts; some may have a network in their place."""
     dense = layer in (getattr(config, "mlp_only_layers", None) or ())
-    turn = (layer + 1) % getattr(config, "decoder_sparse_step", 1) == 0
-    return config.expert_count > 0 and turn and not dense
+    every = getattr(config, "decoder_sparse_step", getattr(config, "moe_layer_interval", 1))
+    names = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    first = next((getattr(config, name) for name in names if hasattr(config, name)), 0)
+    within = first <= layer <= getattr(config, "moe_layer_end_index", layer)
+    return config.expert_count > 0 and (layer + 1) % every == 0 and within and not dense
 
 
 def _norms(config: ModelConfiguration) -> dict[str, Shape]:

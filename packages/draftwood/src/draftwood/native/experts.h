@@ -19,9 +19,12 @@ struct Experts {
     int32_t count, per_row;     // no count: the layer has one network for all rows
     int32_t shares_sum_to_one;  // whether the shares of a row's experts are scaled to do so
     int32_t has_shared;         // whether all rows go to one more, the last
+    int32_t is_sigmoid;         // whether shares are sigmoids of the products, not their softmax
+    float scale, sum_epsilon;   // of all shares; what is added to a sum that is scaled to one
     const float* router;        // [count][hidden]
     const float* router_bias;   // [count], or null
-    const float* shared_gate;   // [hidden]: the logit of what that one counts
+    const float* shared_gate;   // [hidden]: the logit of what that one counts; null for all
+    const float* choice_bias;   // [count], of shares where experts are chosen alone, or null
     const float* router_norm;   // [hidden], of the norm of what the router reads alone, or null
     const float* factors;       // [count]: of each one's share, or null
     const Expert* networks;     // [count + has_shared]
@@ -57,6 +60,20 @@ inline float dot(const float* a, const float* b, int count) {
     return total;
 }
 
+inline float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+// Logits become shares, of which all sum to what is given back, or which stand for themselves.
+inline float read_shares(const Experts& experts, std::vector<float>& shares) {
+    if (experts.is_sigmoid) {
+        for (float& share : shares) share = sigmoid(share);
+        return 1;
+    }
+    const float most = *std::max_element(shares.begin(), shares.end());
+    float total = 0;
+    for (float& share : shares) total += share = std::exp(share - most);
+    return total;
+}
+
 // The experts of one row and their shares, by number of the expert; the one that all rows go to is
 // the last.
 inline void choose_experts(const Experts& experts, const float* row, int width, Choice* choices) {
@@ -66,28 +83,32 @@ inline void choose_experts(const Experts& experts, const float* row, int width, 
         shares[expert] = dot(experts.router + (size_t)expert * width, row, width);
         if (experts.router_bias) shares[expert] += experts.router_bias[expert];
     }
-    const float most = *std::max_element(shares.begin(), shares.end());
-    float total = 0, kept = 0;
-    for (float& share : shares) total += share = std::exp(share - most);
+    const float total = read_shares(experts, shares);
+    float kept = 0;
+    const auto value = [&](int expert) {
+        return experts.choice_bias ? shares[expert] / total + experts.choice_bias[expert]
+                                   : shares[expert];
+    };
     for (int i = 0; i < experts.per_row; i++) {
         int best = -1;
         for (int expert = 0; expert < experts.count; expert++) {
             bool taken = std::any_of(choices, choices + i,
                                      [&](const Choice& other) { return other.expert == expert; });
-            if (!taken && (best < 0 || shares[expert] > shares[best])) best = expert;
+            if (!taken && (best < 0 || value(expert) > value(best))) best = expert;
         }
         choices[i] = {best, 0, 0, shares[best] / total};
         kept += choices[i].share;
     }
-    if (experts.shares_sum_to_one)
-        for (int i = 0; i < experts.per_row; i++) choices[i].share /= kept;
-    for (int i = 0; experts.factors && i < experts.per_row; i++)
-        choices[i].share *= experts.factors[choices[i].expert];
+    for (int i = 0; i < experts.per_row; i++) {
+        if (experts.shares_sum_to_one) choices[i].share /= kept + experts.sum_epsilon;
+        if (experts.factors) choices[i].share *= experts.factors[choices[i].expert];
+        choices[i].share *= experts.scale;
+    }
     std::sort(choices, choices + experts.per_row,
               [](const Choice& a, const Choice& b) { return a.expert < b.expert; });
     if (!experts.has_shared) return;
-    const float logit = dot(experts.shared_gate, row, width);
-    choices[experts.per_row] = {experts.count, 0, 0, 1 / (1 + std::exp(-logit))};
+    const float* const gate = experts.shared_gate;
+    choices[experts.per_row] = {experts.count, 0, 0, gate ? sigmoid(dot(gate, row, width)) : 1};
 }
 
 // Choices sorted by expert: the groups that have rows, which are returned, come first.

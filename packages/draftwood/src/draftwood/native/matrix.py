@@ -422,7 +422,7 @@ class BlocksInPlace:
     """Blocks of a file of which single rows are read, as they lie there.
 
     Attributes:
-        structure: what the library reads them by.
+        pointer: to the structure that the library reads them by.
     """
 
     def __init__(self, blocks: Blocks) -> None:
@@ -430,9 +430,9 @@ class BlocksInPlace:
         shape = CMatrix(format=formats()[blocks.format], outputs=1, inputs=blocks.inputs)
         shape.encoding, shape.factor = FLOATS, factor
         self._kept = shape, blocks.read(), *_code_books(blocks.format)
-        rows = (each.ctypes.data for each in self._kept[1:])
-        begin, grid, signs = rows
-        self.structure = CStoredBlocks(begin, None, grid, signs, ctypes.pointer(shape))
+        begin, grid, signs = (each.ctypes.data for each in self._kept[1:])
+        stored = CStoredBlocks(begin, None, grid, signs, ctypes.pointer(shape))
+        self.pointer = ctypes.pointer(stored)
 
 
 _SIGN_BITS = {"IQ2_XXS": 2, "IQ3_XXS": 3}

@@ -10,8 +10,14 @@ from ctypes import c_float
 import numpy as np
 
 from draftwood.arrays import Float, Int, address_of
-from draftwood.native import library, rows_numpy
+from draftwood.native import library
 from draftwood.native.threads import threads
+
+
+def _in_numpy():
+    from draftwood.native import rows_numpy  # where the library is there, nearly nobody needs it
+
+    return rows_numpy
 
 
 def in_cpp(rows: np.ndarray) -> bool:
@@ -27,7 +33,7 @@ def topk(rows: Float[np.ndarray, "rows vocab"], count: int) -> Int[np.ndarray, "
     Of equal ones the first wins, as in ``argmax``. In 32 and 64 bits NaN comes before all numbers,
     so that it is found in the first place.
     """
-    return _topk(rows, count, 1.0, None) if in_cpp(rows) else rows_numpy.topk(rows, count)
+    return _topk(rows, count, 1.0, None) if in_cpp(rows) else _in_numpy().topk(rows, count)
 
 
 def topk_probs(
@@ -38,7 +44,7 @@ def topk_probs(
     The tokens are those of ``topk``. The probabilities are those of a softmax over the whole row.
     """
     if not in_cpp(logits):
-        return rows_numpy.topk_probs(logits, count, temperature)
+        return _in_numpy().topk_probs(logits, count, temperature)
     probs = np.empty((len(logits), count), np.float32)
     return _topk(logits, count, temperature, probs), probs
 
@@ -77,7 +83,7 @@ def softmax(
         out: contiguous float32 memory. C++ puts the result there; NumPy makes memory of its own.
     """
     if not in_cpp(logits):
-        return rows_numpy.softmax(logits, temperature)
+        return _in_numpy().softmax(logits, temperature)
     probs = np.empty(logits.shape, np.float32) if out is None else out
     library.library().draftwood_softmax(
         address_of(logits),
@@ -107,7 +113,7 @@ def sample_inverse_cdf(
         distinct: take a token out of its row once it is drawn.
     """
     if not in_cpp(weights):
-        return rows_numpy.sample_inverse_cdf(weights, uniforms, distinct)
+        return _in_numpy().sample_inverse_cdf(weights, uniforms, distinct)
     places = np.empty(uniforms.shape, np.int64)
     sizes = (len(weights), _stride(weights), weights.shape[1])
     library.library().draftwood_sample_inverse_cdf(
@@ -127,7 +133,7 @@ def overlap(
 ) -> float:
     """The sum of min(p / divisor, q)."""
     if not (in_cpp(p) and in_cpp(q)):
-        return rows_numpy.overlap(p, q, divisor)
+        return _in_numpy().overlap(p, q, divisor)
     return library.library().draftwood_overlap(address_of(p), address_of(q), len(p), 1.0 / divisor)
 
 
@@ -137,7 +143,7 @@ def gumbel_argmax(weights: Float[np.ndarray, " vocab"], key: tuple[int, int]) ->
     It is -1 where no weight is above 0. Key: two 32-bit words.
     """
     if not in_cpp(weights):
-        return rows_numpy.gumbel_argmax(weights, key)
+        return _in_numpy().gumbel_argmax(weights, key)
     return library.library().draftwood_gumbel_argmax(address_of(weights), len(weights), *key)
 
 
@@ -172,7 +178,7 @@ def _gumbel_argmax_of_probs(
 def exponential_noise(tokens: Sequence[int], key: tuple[int, int]) -> list[float]:
     """Standard exponential numbers that belong to these tokens and a key of two 32-bit words."""
     if not in_cpp(_ONE):
-        return rows_numpy.exponential_noise(np.array(tokens), key).tolist()
+        return _in_numpy().exponential_noise(np.array(tokens), key).tolist()
     times = (c_float * len(tokens))()
     library.library().draftwood_exponential_noise(
         library.integers(tokens), len(tokens), *key, times

@@ -58,7 +58,9 @@ class CExpert(Structure):
 class CExperts(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("count", "per_row", "shares_sum_to_one", "has_shared")),
-        *((name, c_void_p) for name in ("router", "router_bias", "shared_gate")),
+        ("is_sigmoid", c_int32),
+        *((name, c_float) for name in ("scale", "sum_epsilon")),
+        *((name, c_void_p) for name in ("router", "router_bias", "shared_gate", "choice_bias")),
         *((name, c_void_p) for name in ("router_norm", "factors")),
         ("networks", POINTER(CExpert)),
     )

@@ -1,6 +1,5 @@
 """A decoder's weights as the library reads them."""
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from draftwood.models.decoder import (
     Rotary,
     Sizes,
 )
-from draftwood.models.families import Scales
+from draftwood.models.family import Scales
 from draftwood.native import library, structures
 from draftwood.native.formats import CacheNumbers, CacheType, HalfType, Products
 from draftwood.native.matrix import (
@@ -138,9 +137,13 @@ class PackedLayers:
             per_row=routing.per_row,
             shares_sum_to_one=routing.sums_to_one,
             has_shared=shared is not None,
+            is_sigmoid=routing.is_sigmoid,
+            scale=routing.scale,
+            sum_epsilon=routing.sum_epsilon,
             router=self.address(experts.router),
             router_bias=self.address(experts.router_bias),
             shared_gate=self.address(experts.shared_gate),
+            choice_bias=self.address(experts.choice_bias),
             router_norm=self.address(experts.router_norm),
             factors=self.address(experts.factors),
             networks=networks,
@@ -287,7 +290,7 @@ class NativeWeights(PackedLayers):
         if isinstance(embedding, Blocks) and embedding.format in block_formats():
             in_place = BlocksInPlace(embedding)
             self.memory.append(in_place)
-            found.stored = ctypes.pointer(in_place.structure)
+            found.stored = in_place.pointer
         else:
             numbers = embedding.numbers() if isinstance(embedding, Blocks) else embedding
             found.embedding = self.address(_floats(numbers, half_type))
