@@ -54,6 +54,14 @@ STATES = {  # wilder weights would make differences in rounding grow from layer 
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_conv_kernel_dim": 4},
     **{"linear_key_head_dim": 16, "linear_value_head_dim": 32},
 }
+SPACE = {
+    **{**GROUPED, "initializer_range": 0.1, "mamba_n_heads": 4, "mamba_d_state": 32},
+    **{"mamba_d_head": 16, "mamba_n_groups": 1},
+}
+MULTIPLIED = {
+    **{"logits_scaling": 4.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.7},
+    "attention_multiplier": 0.2,
+}
 SHARED = {
     **{"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     "shared_expert_intermediate_size": 24,
@@ -261,15 +269,11 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "olmo3": ("Olmo3Config", {**MIXED, "rope_parameters": BOTH}),
     "gemma": ("GemmaConfig", {**GROUPED, "head_dim": 8}),
-    "granite": (
-        "GraniteConfig",
-        {
-            **GROUPED,
-            "logits_scaling": 4.0,
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.7,
-            "attention_multiplier": 0.2,
-        },
+    "granite": ("GraniteConfig", {**GROUPED, **MULTIPLIED}),
+    "granite-experts": ("GraniteMoeConfig", {**GROUPED, **MULTIPLIED, "num_local_experts": 6}),
+    "granite-shared": (
+        "GraniteMoeSharedConfig",
+        {**GROUPED, **MULTIPLIED, "num_local_experts": 6, "shared_intermediate_size": 24},
     ),
     "cohere": ("CohereConfig", {**GROUPED, "logit_scale": 0.25}),
     "cohere2": ("Cohere2Config", {**MIXED, "attention_bias": True, "logit_scale": 0.25}),
@@ -313,6 +317,23 @@ STATEFUL: dict[str, tuple[str, dict[str, object]]] = {
         "Lfm2Config",
         {**GROUPED, "initializer_range": 0.1, "hidden_size": 80, "full_attn_idxs": [1, 3]},
     ),
+    "granite-states": (
+        "GraniteMoeHybridConfig",
+        {
+            **{**SPACE, "num_local_experts": 0, "shared_intermediate_size": 48},
+            **{"layer_types": ["mamba", "mamba", "attention", "mamba"], **MULTIPLIED},
+        },
+    ),
+    "granite-states-experts": (
+        "GraniteMoeHybridConfig",
+        {
+            **{**SPACE, "num_local_experts": 6, "shared_intermediate_size": 24},
+            **{"layer_types": ["mamba", "mamba", "attention", "mamba"], **MULTIPLIED},
+            **{"position_embedding_type": "rope", "mamba_n_groups": 2},
+            "time_step_limit": [0.01, 0.9],
+        },
+    ),
+    "bamba": ("BambaConfig", {**SPACE, "attn_layer_indices": [1], "mamba_conv_bias": False}),
     "lfm2-experts": (
         "Lfm2MoeConfig",
         {
@@ -395,6 +416,8 @@ ROUTED = (
     "glm4-experts",
     "ernie-experts",
     "minimax-m2",
+    "granite-experts",
+    "granite-shared",
 )  # to experts
 NATIVE = (*LEAN, *ROUTED, *GROWN, *VARIANTS, *STATEFUL, *UNLIKE, *WITH_IMAGES)
 LEAN_PATHS = [f"{family}/{path}" for family in LEAN for path in ("lean", "recorded", "native")]

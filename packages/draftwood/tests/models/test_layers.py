@@ -71,7 +71,10 @@ def silenced(family: str, layers: Layers) -> PreTrainedModel:
     for index in layers.without_mlp:
         # GPT-OSS's network gives the experts' shares too
         pair = type(quiet).__name__ == "GptOssForCausalLM"
-        quiet.model.layers[index].mlp = Silent(gives_pair=pair)
+        layer = quiet.model.layers[index]
+        for name in ("mlp", "block_sparse_moe", "shared_mlp"):
+            if getattr(layer, name, None) is not None:
+                setattr(layer, name, Silent(gives_pair=pair))
     return quiet
 
 

@@ -24,7 +24,11 @@ from text.test_ends import NAMES, method_of, plain_text, text_of
 from thinning import thinned
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
-INTEGERS = [(family, "int8") for family in ("qwen3.5", "qwen3.5-experts", "qwen3-next", "lfm2")]
+SPACES = ("granite-states", "granite-states-experts", "bamba")
+INTEGERS: list[tuple[str, Products]] = [
+    (family, "int8")
+    for family in ("qwen3.5", "qwen3.5-experts", "qwen3-next", "lfm2", "lfm2-experts", *SPACES)
+]
 LENGTH = 120  # of texts; a block has 32 places
 
 
@@ -371,6 +375,29 @@ def test_each_part_of_a_recurrence_matters(fault: str) -> None:
     wrong = replace(described, decoder=replace(described.decoder, layers=tuple(layers)))
     found = torch.from_numpy(np.asarray(NativeModel(wrong).start().extend(tokens).logits))
     assert (found - plainly(own, tokens)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("fault", ["skips", "tap_biases", "limits", "norm_groups", "steps", "norm"])
+def test_each_part_of_a_state_space_matters(fault: str) -> None:
+    tokens, own = some_tokens(40), hf_model("granite-states-experts")
+    described = DescribedModel.of(own)
+    layers = list(described.decoder.layers)
+    for number, layer in enumerate(layers):
+        state = layer.recurrence
+        if state is None or state.space is None:
+            continue
+        if fault in ("steps", "norm"):
+            changed = np.asarray(getattr(state, fault))[::-1].copy()
+            layers[number] = replace(layer, recurrence=replace(state, **{fault: changed}))
+            continue
+        others = {"limits": (0.0, 100.0), "norm_groups": 1, "tap_biases": None}
+        other = others.get(fault, np.asarray(state.space.skips)[::-1].copy())
+        other = None if fault == "tap_biases" else other
+        space = replace(state.space, **{fault: other})
+        layers[number] = replace(layer, recurrence=replace(state, space=space))
+    wrong = replace(described, decoder=replace(described.decoder, layers=tuple(layers)))
+    found = torch.from_numpy(np.asarray(NativeModel(wrong).start().extend(tokens).logits))
+    assert (found - plainly(own, tokens)).abs().max() > 1e-3
 
 
 LACKING = {

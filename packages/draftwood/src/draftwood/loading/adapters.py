@@ -19,8 +19,8 @@ from draftwood.loading import hub
 from draftwood.loading.folders import ADAPTER, ADAPTER_WEIGHTS, MERGE
 from draftwood.loading.names import is_hub_id
 from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.configuration_class import TILED
 from draftwood.models.decoder import tiled
-from draftwood.models.description import TILED
 from draftwood.models.shapes import SMALL_OF_STATES, matrix_shapes, tensor_shapes
 from draftwood.native.matrix import Adapted
 from draftwood.storage.atomic import sha256

@@ -29,8 +29,9 @@ from draftwood.loading.gguf_files import (
 )
 from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration, end_tokens_of, why_not_native
+from draftwood.models.configuration_class import TILED
 from draftwood.models.decoder_model import DescribedModel
-from draftwood.models.description import TILED, describe
+from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.shapes import INPUTS, small_modules
 from draftwood.native.formats import Products

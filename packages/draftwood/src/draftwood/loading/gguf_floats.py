@@ -8,9 +8,16 @@ from draftwood.arrays import Float, FloatType, to_bfloat16
 from draftwood.loading.gguf_reader import Content, placed
 
 Numbers = Float[np.ndarray, "..."]
-OF_EXPERTS = ".mlp.experts."
+OF_EXPERTS = ".experts."
+LIKE_MIXTRAL = ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM")
+"""Architectures that have Mixtral's names of an expert's matrices."""
 MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
-"""Its own names of an expert's matrices."""
+SAVED = {
+    "MixtralForCausalLM": (".mlp.", ".block_sparse_moe."),
+    "MiniMaxM2ForCausalLM": (".mlp.", ".block_sparse_moe."),
+    "Ernie4_5_MoeForCausalLM": (".mlp.gate.moe_statics.", ".mlp.moe_statics."),
+}
+"""Parts of names that Transformers has otherwise in files."""
 
 
 def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
@@ -22,32 +29,30 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
     rounded: Callable[[Numbers], np.ndarray] = to_bfloat16 if dtype == "bfloat16" else np.asarray
     found, experts = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for each in placed(content):
-        home = experts if ".experts." in each.name else found
+        home = experts if OF_EXPERTS in each.name else found
         values = each.floats(content.layout)
         home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
     name = content.native.architecture
-    if name == "MixtralForCausalLM":
-        found = {
-            key.replace(".mlp.gate.", ".block_sparse_moe.gate."): v for key, v in found.items()
-        }
     if name == "Gemma4ForCausalLM":
         from draftwood.loading.gguf_gemma4 import joined_experts
 
         return found | joined_experts(experts)
     saved = _joined if name == "GptOssForCausalLM" else _apart
-    return found | saved(experts, name)
+    before, after = SAVED.get(name, ("", ""))
+    found |= saved(experts, name)
+    return (
+        {key.replace(before, after): values for key, values in found.items()} if before else found
+    )
 
 
 def _apart(experts: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     """Each expert's matrices as tensors of their own."""
     found = dict[str, np.ndarray]()
     for key, values in experts.items():
-        layer, _, rest = key.partition(OF_EXPERTS)
+        above, _, rest = key.partition(OF_EXPERTS)
         part, _, kind = rest.partition(".")
-        is_mixtral = name == "MixtralForCausalLM"
-        above = f"{layer}.block_sparse_moe.experts" if is_mixtral else f"{layer}.mlp.experts"
-        own = MIXTRAL[part] if is_mixtral else f"{part}_proj"
-        found |= {f"{above}.{number}.{own}.{kind}": each for number, each in enumerate(values)}
+        own = f"{MIXTRAL[part] if name in LIKE_MIXTRAL else f'{part}_proj'}.{kind}"
+        found |= {f"{above}{OF_EXPERTS}{i}.{own}": each for i, each in enumerate(values)}
     return found
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from draftwood.loading.gguf_metadata import Metadata
-from draftwood.loading.gguf_settings import experts_of, text_alone
+from draftwood.loading.gguf_settings import text_alone
 
 
 def qwen35(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -30,12 +30,6 @@ def qwen35(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
         "linear_num_value_heads": heads,
         "linear_value_head_dim": size,
     }
-
-
-def qwen35moe(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    found = experts_of(metadata)
-    del found["norm_topk_prob"]  # they always sum to one
-    return qwen35(metadata, common) | found
 
 
 def lfm2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:

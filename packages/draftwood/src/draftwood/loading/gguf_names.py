@@ -62,6 +62,22 @@ DELTA_RULE = {
     "ssm_out": "linear_attn.out_proj",
     "post_attention_norm": "post_attention_layernorm",
 }
+LFM2 = {
+    "attn_norm": "operator_norm",
+    "attn_output": "self_attn.out_proj",
+    "attn_q_norm": "self_attn.q_layernorm",
+    "attn_k_norm": "self_attn.k_layernorm",
+    "shortconv.conv": "conv.conv",
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.out_proj": "conv.out_proj",
+    "ffn_norm": "ffn_norm",
+    "ffn_gate": "feed_forward.w1",
+    "ffn_up": "feed_forward.w3",
+    "ffn_down": "feed_forward.w2",
+}
+PARTS = ("gate", "up", "down")
+CHOICE = "exp_probs_b.bias"
+"""Bias by which experts are chosen; it is no part of their shares."""
 OTHERS: dict[str, dict[str, str]] = {
     "gemma2": NORMS_AROUND,
     "gemma3": NORMS_AROUND,
@@ -71,7 +87,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "proj": "per_layer_projection",
         "post_norm": "post_per_layer_input_norm",
         "ffn_gate_inp": "router.proj",
-        **{f"ffn_{part}_exps": f"experts.{part}" for part in ("gate", "up", "down")},
+        **{f"ffn_{part}_exps": f"experts.{part}" for part in PARTS},
         "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
         **{f"post_ffw_norm_{way}": f"post_feedforward_layernorm_{way}" for way in (1, 2)},
     },
@@ -86,18 +102,12 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
     "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-    "lfm2": {
-        "attn_norm": "operator_norm",
-        "attn_output": "self_attn.out_proj",
-        "attn_q_norm": "self_attn.q_layernorm",
-        "attn_k_norm": "self_attn.k_layernorm",
-        "shortconv.conv": "conv.conv",
-        "shortconv.in_proj": "conv.in_proj",
-        "shortconv.out_proj": "conv.out_proj",
-        "ffn_norm": "ffn_norm",
-        "ffn_gate": "feed_forward.w1",
-        "ffn_up": "feed_forward.w3",
-        "ffn_down": "feed_forward.w2",
+    "lfm2": LFM2,
+    "lfm2moe": {
+        **LFM2,
+        "ffn_gate_inp": "feed_forward.gate",
+        **{f"ffn_{part}_exps": f"feed_forward.experts.{part}" for part in PARTS},
+        CHOICE: "feed_forward.expert_bias",
     },
     "qwen35": DELTA_RULE,
     "qwen35moe": DELTA_RULE,
@@ -106,7 +116,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "post_attention_norm": "post_attention_layernorm",
     },
 }
-"""Modules that an architecture names otherwise."""
+"""Modules that an architecture names otherwise, and tensors that are no module's weight."""
 WHOLE = {
     "attn_sinks.weight": "self_attn.sinks",
     "ssm_a": "linear_attn.A_log",
@@ -197,7 +207,7 @@ class Layout:
         layer, module, kind = found["layer"], found["module"], found["kind"]
         if layer is None:
             return f"{TOP[module]}.{kind}" if module in TOP else None
-        own = WHOLE.get(found["rest"])
+        own = WHOLE.get(found["rest"], self.names.get(found["rest"]))
         if own is None and module in self.names:
             own = f"{self.names[module]}.{kind}"
         if own is None or int(layer) > self.layers:

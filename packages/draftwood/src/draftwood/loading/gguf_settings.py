@@ -123,7 +123,7 @@ def _shared_heads(metadata: Metadata, heads: int) -> int:
     """Heads of keys; layers without attention (LFM2) have none."""
     key = "attention.head_count_kv"
     told = metadata.values.setdefault(key, heads)
-    if metadata.architecture == "lfm2" and isinstance(told, list):
+    if metadata.architecture in ("lfm2", "lfm2moe") and isinstance(told, list):
         metadata.values[key] = [each for each in told if each]
     return metadata.need_count(key)
 
@@ -164,7 +164,7 @@ def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, 
 def _gemma2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     caps = {name: metadata.take(name, usual) for name, usual in GEMMA2_CAPS.items()}
     metadata.values.setdefault("attention.sliding_window", GEMMA2_WINDOW)
-    return _gemma(metadata, common, large=46) | caps | _pattern(metadata, common, every=2)
+    return _gemma(metadata, common, large=46) | caps | window_pattern(metadata, common, every=2)
 
 
 def _gemma3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -172,10 +172,10 @@ def _gemma3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     full = common["rope_parameters"]
     near = {"rope_type": "default", "rope_theta": rope_base(metadata, "rope.freq_base_swa")}
     rope = {"rope_parameters": {"full_attention": full, "sliding_attention": near}}
-    return _gemma(metadata, common, large=62) | rope | _pattern(metadata, common, every=6)
+    return _gemma(metadata, common, large=62) | rope | window_pattern(metadata, common, every=6)
 
 
-def _pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str, Any]:
+def window_pattern(metadata: Metadata, common: dict[str, Any], every: int) -> dict[str, Any]:
     """Layer types: all layers but every so-many-th see a window, or those that the file lists."""
     told = metadata.take_each("attention.sliding_window_pattern", every)
     layers = range(common["num_hidden_layers"])
@@ -203,6 +203,10 @@ def _read_by(module: str, name: str) -> Callable[..., dict[str, Any]]:
     return read
 
 
+def _mixture(name: str) -> Callable[..., dict[str, Any]]:
+    return _read_by("gguf_mixtures", name)
+
+
 def experts_used(metadata: Metadata) -> int:
     """Experts of a row; call it before their number is taken."""
     used, count = metadata.need_count("expert_used_count"), metadata.values.get("expert_count")
@@ -211,67 +215,10 @@ def experts_used(metadata: Metadata) -> int:
     return used
 
 
-def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    return experts_of(metadata)
-
-
-def experts_of(metadata: Metadata) -> dict[str, Any]:
-    """Settings of mixtures of experts as Qwen has them."""
-    found = {
-        "num_experts_per_tok": experts_used(metadata),
-        "num_experts": metadata.need_count("expert_count"),
-        "norm_topk_prob": metadata.take("expert_weights_norm", metadata.architecture == "qwen3moe"),
-        "moe_intermediate_size": metadata.take(
-            "expert_feed_forward_length", metadata.shapes["blk.0.ffn_gate_exps.weight"][1]
-        ),
-    }
-    shared = metadata.take("expert_shared_feed_forward_length")
-    if metadata.architecture in ("qwen2moe", "qwen35moe"):
-        found["shared_expert_intermediate_size"] = (
-            shared or metadata.shapes["blk.0.ffn_gate_shexp.weight"][0]
-        )
-    return found
-
-
 def _llama(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     """Mixtral's files are of this architecture too."""
-    if not metadata.values.get("expert_count"):
-        return _attention_bias(metadata, common)
-    if not metadata.take("expert_weights_norm", True):
-        raise UnknownArchitectureError("its shares of experts do not sum to one, as Mixtral's do")
-    return _local_experts(metadata, common)
-
-
-def _local_experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "num_experts_per_tok": experts_used(metadata),
-        "num_local_experts": metadata.need_count("expert_count"),
-        "intermediate_size": metadata.take(
-            "expert_feed_forward_length", common["intermediate_size"]
-        ),
-    }
-
-
-def _olmoe(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    found = _experts(metadata, common)
-    found["intermediate_size"] = found.pop("moe_intermediate_size")
-    return found | {"clip_qkv": metadata.take("attention.clamp_kqv") or None}
-
-
-def _gpt_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    softmax_of_chosen = 3  # llama.cpp's number of it
-    if metadata.take("expert_gating_func", softmax_of_chosen) != softmax_of_chosen:
-        raise UnknownArchitectureError(
-            "its experts are weighed otherwise than by the softmax of those chosen"
-        )
-    # llama.cpp rounds the bounds between which YaRN stretches, the model's own code does not
-    rope = common["rope_parameters"] | {"truncate": False}
-    found = {
-        "attention_bias": "blk.0.attn_q.bias" in metadata.shapes,
-        "sliding_window": metadata.need_count("attention.sliding_window"),
-        "rope_parameters": rope if rope["rope_type"] == "yarn" else common["rope_parameters"],
-    }
-    return found | _local_experts(metadata, common) | _pattern(metadata, common, every=2)
+    has_experts = metadata.values.get("expert_count")
+    return (_mixture("mixtral") if has_experts else _attention_bias)(metadata, common)
 
 
 def _ministral3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -301,7 +248,7 @@ def _exaone4(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     if window is None:
         layers = ["full_attention"] * common["num_hidden_layers"]
         return {"sliding_window": None, "layer_types": layers}
-    return {"sliding_window": window} | _pattern(metadata, common, every=4)
+    return {"sliding_window": window} | window_pattern(metadata, common, every=4)
 
 
 def _phi3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -349,7 +296,7 @@ def _granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 def _cohere2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     window = {"sliding_window": metadata.need_count("attention.sliding_window")}
-    return _command_r(metadata, common) | window | _pattern(metadata, common, every=4)
+    return _command_r(metadata, common) | window | window_pattern(metadata, common, every=4)
 
 
 def _use_bias(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -375,7 +322,7 @@ ARCHITECTURES = {
     "internlm2": Architecture("llama", USUAL, more=_attention_bias, layout="llama"),
     "qwen2": Architecture("qwen2", USUAL),
     "qwen2vl": Architecture("qwen2", USUAL, more=text_alone),
-    "qwen2moe": Architecture("qwen2_moe", USUAL, more=_experts),
+    "qwen2moe": Architecture("qwen2_moe", USUAL, more=_mixture("experts")),
     "qwen3": Architecture("qwen3", USUAL),
     "qwen3vl": Architecture("qwen3", USUAL, more=text_alone),
     "qwen35": Architecture(
@@ -387,13 +334,18 @@ ARCHITECTURES = {
     "qwen35moe": Architecture(
         *("qwen3_5_moe_text", USUAL),
         partial_rotary=True,
-        more=_read_by("gguf_hybrids", "qwen35moe"),
+        more=_read_by("gguf_hybrid_mixtures", "qwen35moe"),
         is_native_alone=True,
     ),
     "lfm2": Architecture("lfm2", (RMS, "norm_eps"), more=_read_by("gguf_hybrids", "lfm2")),
-    "qwen3moe": Architecture("qwen3_moe", USUAL, more=_experts),
-    "olmoe": Architecture("olmoe", USUAL, more=_olmoe),
-    "gpt-oss": Architecture("gpt_oss", USUAL, more=_gpt_oss),
+    "lfm2moe": Architecture(
+        *("lfm2_moe", (RMS, "norm_eps")),
+        more=_read_by("gguf_hybrid_mixtures", "lfm2moe"),
+        is_native_alone=True,
+    ),
+    "qwen3moe": Architecture("qwen3_moe", USUAL, more=_mixture("experts")),
+    "olmoe": Architecture("olmoe", USUAL, more=_mixture("olmoe")),
+    "gpt-oss": Architecture("gpt_oss", USUAL, more=_mixture("gpt_oss")),
     "gemma": Architecture("gemma", USUAL, layout="gemma2"),
     "gemma2": Architecture("gemma2", USUAL, more=_gemma2),
     "gemma3": Architecture("gemma3_text", USUAL, more=_gemma3),

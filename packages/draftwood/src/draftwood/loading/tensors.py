@@ -29,7 +29,16 @@ LIKE_MIXTRAL = [
     (r"(\.experts\.\d+)\.w3\.", r"\1.up_proj."),
     (r"(\.experts\.\d+)\.w2\.", r"\1.down_proj."),
 ]
+LIKE_GRANITE = [
+    (r"\.router\.layer\.", ".router."),
+    (r"\.block_sparse_moe\.input_linear\.weight", ".block_sparse_moe.experts.gate_up_proj"),
+    (r"\.block_sparse_moe\.output_linear\.weight", ".block_sparse_moe.experts.down_proj"),
+]
 RENAMED: dict[str, list[tuple[str, str]]] = {
+    **dict.fromkeys(
+        ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM", "GraniteMoeHybridForCausalLM"),
+        LIKE_GRANITE,
+    ),
     **dict.fromkeys(
         ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM"), LIKE_MIXTRAL
     ),

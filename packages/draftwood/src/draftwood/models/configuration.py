@@ -18,7 +18,7 @@ from draftwood.models.families import FAMILIES
 from draftwood.models.family import ACTIVATIONS, Family
 from draftwood.models.rotary import is_number, rotary_of, why_unknown
 
-RENAMED = {"attention": FULL}
+RENAMED = {"attention": FULL, "mamba": "linear_attention"}
 SCALED = ("llama3", "yarn", "longrope")
 """Scalings that go by the length of the first training texts."""
 OF_IMAGES = ("mrope_section", "mrope_interleaved")
@@ -125,9 +125,9 @@ class ModelConfiguration:
 
     @property
     def rotary_names(self) -> list[str]:
-        """The tables of rotary frequencies that layers go by, each once; at least one."""
+        """The tables of rotary frequencies that layers go by, each once."""
         named = [self.family.rotary(self, layer) for layer in _layers(self)]
-        return list(dict.fromkeys(name for name in named if name is not None)) or [""]
+        return list(dict.fromkeys(name for name in named if name is not None))
 
     def why_other_shape(self) -> str | None:
         """Say why its models are of another shape than Llama's; None if they are not."""
@@ -259,7 +259,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("shared_expert_intermediate_size", "conv_L_cache"), _is_count),
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), _is_count),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), _is_count),
-    "linear_conv_kernel_dim": _is_count,
+    **dict.fromkeys(("linear_conv_kernel_dim", "mamba_n_heads", "mamba_n_groups"), _is_count),
+    **dict.fromkeys(("mamba_d_state", "mamba_d_conv", "shared_intermediate_size"), _is_count),
     **dict.fromkeys(("num_key_value_heads", "head_dim", "sliding_window"), _is_count_or_none),
     "norm_topk_prob": lambda value: isinstance(value, bool),
     "mlp_only_layers": lambda value: value is None or isinstance(value, list),
@@ -282,12 +283,7 @@ def _complete(config: Any, kind: ConfigurationClass) -> None:
         config.no_rope_layers = [int((i + 1) % every != 0) for i in _layers(config)]
     if getattr(config, "layer_types", None) is None and kind.layer_types is not None:
         config.layer_types = kind.layer_types(config)
-    if getattr(config, "moe_layer_end_index", None) == -1:
-        config.moe_layer_end_index = config.num_hidden_layers - 1
-    if config.family.is_unlike:
-        config.num_experts = config.num_experts if config.enable_moe_block else None
-        config.num_experts_per_tok = config.top_k_experts
-        config.layer_types = [*(config.layer_types or [])[:-1], FULL]
+    kind.complete(config)
     told = getattr(config, "layer_types", None)
     if told is not None:
         config.layer_types = [RENAMED.get(each, each) for each in told]

@@ -7,6 +7,8 @@ from typing import Any
 Rule = Callable[[Any], list[str]]
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of layers, by what their attention sees."""
+TILED = "linear_value_heads_tiled"
+"""Key of a configuration whose tensors have heads of values as GGUF files have them."""
 _OF_STATES = (FULL, "linear_attention")
 
 
@@ -26,6 +28,7 @@ class ConfigurationClass:
         part: type of the text part; empty where there is none.
         usual_part: type of a text part that names none, where Transformers takes another.
         older: other names of keys in files, with those of the values.
+        complete: does what else the class does to its values when they are all there.
     """
 
     architecture: str = ""
@@ -38,6 +41,7 @@ class ConfigurationClass:
     part: str = ""
     usual_part: str = ""
     older: dict[str, str] = field(default_factory=dict)
+    complete: Callable[[Any], None] = lambda config: None
 
 
 def kinds_of(config: Any, is_sliding: Callable[[int], bool]) -> list[str]:

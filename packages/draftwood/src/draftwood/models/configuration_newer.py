@@ -3,6 +3,7 @@
 from typing import Any
 
 from draftwood.models.configuration_class import (
+    FULL,
     ConfigurationClass,
     convolutions_but_told,
     states_but_every,
@@ -33,7 +34,69 @@ _GEMMA4_ROTARY = {
     },
 }
 _SHARED = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
+
+
+def _all_layers(config: Any) -> None:
+    """Experts up to the last layer, where no other is told."""
+    if config.moe_layer_end_index == -1:
+        config.moe_layer_end_index = config.num_hidden_layers - 1
+
+
+def _own_experts(config: Any) -> None:
+    """Experts only where they are asked for, and a last layer that sees all."""
+    config.num_experts = config.num_experts if config.enable_moe_block else None
+    config.num_experts_per_tok = config.top_k_experts
+    config.layer_types = [*(config.layer_types or [])[:-1], FULL]
+
+
+def _even_heads(config: Any) -> None:
+    """Heads of states that have as many entries each."""
+    if config.mamba_d_head == "auto":
+        config.mamba_d_head = int(config.mamba_expand * config.hidden_size) // config.mamba_n_heads
+
+
+def _attention_in(config: Any) -> list[str]:
+    """Attention in the layers that are named, running states in the others."""
+    named = config.attn_layer_indices or ()
+    layers = range(config.num_hidden_layers)
+    return [FULL if layer in named else "linear_attention" for layer in layers]
+
+
+_SPACE: dict[str, Any] = {
+    **{"mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": "auto"},
+    **{"mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": True, "mamba_proj_bias": False},
+    "time_step_limit": (0.0, float("inf")),
+}
+_GRANITE: dict[str, Any] = {
+    **dict.fromkeys(("embedding_multiplier", "logits_scaling"), 1.0),
+    **dict.fromkeys(("residual_multiplier", "attention_multiplier"), 1.0),
+    **{"attention_bias": False, "num_local_experts": 8, "num_experts_per_tok": 2},
+}
+_GRANITE_SIZES = (32000, 4096, 11008, 32, 32, 2048)
 NEWER = {
+    "granitemoe": ConfigurationClass(
+        "GraniteMoeForCausalLM", values_of(_GRANITE_SIZES, **_GRANITE)
+    ),
+    "granitemoeshared": ConfigurationClass(
+        "GraniteMoeSharedForCausalLM",
+        values_of(_GRANITE_SIZES, **_GRANITE, shared_intermediate_size=0),
+    ),
+    "granitemoehybrid": ConfigurationClass(
+        "GraniteMoeHybridForCausalLM",
+        values_of(_GRANITE_SIZES, **_GRANITE, **_SPACE, layer_types=None)
+        | {"shared_intermediate_size": 1024, "position_embedding_type": None},
+        layer_types=lambda config: ["linear_attention"] * config.num_hidden_layers,
+        complete=_even_heads,
+    ),
+    "bamba": ConfigurationClass(
+        "BambaForCausalLM",
+        values_of((128000, 4096, 14336, 32, 32, 262144), **_SPACE, attention_bias=False)
+        | {"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "mlp_bias": False}
+        | {"attn_layer_indices": None, "layer_types": None},
+        partial=0.5,
+        layer_types=_attention_in,
+        complete=_even_heads,
+    ),
     "qwen3_5_text": ConfigurationClass(
         "Qwen3_5ForCausalLM",
         values_of((248320, 4096, 12288, 32, 16, 32768), **_STATES) | {"num_key_value_heads": 4},
@@ -108,6 +171,7 @@ NEWER = {
         | {"moe_layer_interval": 1, "moe_norm_min": 1e-12},
         theta=500_000.0,
         older={"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok"},
+        complete=_all_layers,
     ),
     "minimax_m2": ConfigurationClass(
         "MiniMaxM2ForCausalLM",
@@ -133,6 +197,7 @@ NEWER = {
         local_theta=10_000.0,
         layer_types=windows_but_every(6),
         makes_windows=True,
+        complete=_own_experts,
     ),
     "gemma4": ConfigurationClass("Gemma4ForConditionalGeneration", part="gemma4_text"),
 }

@@ -86,6 +86,10 @@ class Projection:
         return Projection(self.weight[order], None if self.bias is None else self.bias[order])
 
 
+Around = tuple[Projection, Projection | None, Projection | None, Projection]
+"""Projections before attention, or what stands in its place, and the one behind it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Expert:
     """One gated network of several."""
@@ -126,7 +130,8 @@ class Experts:
 
 @dataclass(frozen=True, eq=False)
 class RunningState:
-    """A gated delta rule in the place of attention (Yang et al. 2024, arXiv:2412.06464).
+    """A gated delta rule in the place of attention (Yang et al. 2024, arXiv:2412.06464), or a state
+    space model (Mamba-2; Dao and Gu 2024, arXiv:2405.21060).
 
     Attributes:
         key_heads, value_heads: as many of the latter share each of the former.
@@ -134,9 +139,10 @@ class RunningState:
         taps: [channels kernel] of the depthwise convolution, the newest row's last.
         decays: [value_heads], factors of steps below 0.
         steps: [value_heads], added to what steps are made of.
-        norm: [value_dim], of the outputs.
+        norm: [value_dim], of the outputs; of a state space model [value_heads * value_dim].
         is_tiled: whether heads of values that share a key lie far apart, in what the matrices give
             and in the outputs, and not side by side.
+        space: what a state space model has besides; None for the delta rule.
     """
 
     key_heads: int
@@ -148,6 +154,14 @@ class RunningState:
     steps: Numbers | None
     norm: Numbers | None
     is_tiled: bool = False
+    space: "StateSpace | None" = None
+
+    @property
+    def copies(self) -> int:
+        """Heads of keys that stand for one, each with a part of its values, to share their work."""
+        of_key = self.value_heads // self.key_heads
+        most = 1 if self.space is None else max(1, SHARES // self.key_heads)
+        return next(count for count in range(most, 0, -1) if of_key % count == 0)
 
     @classmethod
     def convolution(cls, heads: int, dim: int, taps: Numbers) -> "RunningState":
@@ -171,9 +185,8 @@ class RunningState:
         """
         if not self.key_dim:
             return len(self.taps)
-        return (
-            len(self.taps) + self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1)
-        )
+        keys, values = self.copies * self.key_heads * self.key_dim, self.value_heads
+        return 3 * keys + values * (2 * self.value_dim + 1)
 
     @property
     def by_key_heads(self) -> Int[np.ndarray, " channels"]:
@@ -186,6 +199,36 @@ class RunningState:
             values = tiled(self.key_heads, self.value_heads, self.value_dim).argsort()
         parts = keys.swapaxes(0, 1), keys.size + values
         return np.concatenate([part.reshape(self.key_heads, -1) for part in parts], 1).flatten()
+
+    @property
+    def shared_out(self) -> Int[np.ndarray, " channels"]:
+        """The same with the queries and keys of each of the ``copies`` before its values."""
+        order = self.by_key_heads.reshape(self.key_heads, -1)
+        keys, values = np.split(order, [2 * self.key_dim], axis=1)
+        parts = values.reshape(self.key_heads, self.copies, -1)
+        every = np.repeat(keys[:, None], self.copies, axis=1)
+        return np.concatenate([every, parts], 2).flatten()
+
+
+SHARES = 8
+"""Heads of keys among which a state space model shares its work, where it has fewer."""
+
+
+@dataclass(frozen=True, eq=False)
+class StateSpace:
+    """Parts of a state space model beyond the delta rule's; its rates are its steps.
+
+    Attributes:
+        tap_biases: [channels], of the convolution; None without.
+        skips: [value_heads], factors of a row's own values in its outputs.
+        limits: least and most that a step may be.
+        norm_groups: parts of the outputs that are normed apart, behind their gate.
+    """
+
+    tap_biases: Numbers | None
+    skips: Numbers
+    limits: tuple[float, float]
+    norm_groups: int
 
 
 def tiled(key_heads: int, value_heads: int, dim: int) -> Int[np.ndarray, " rows"]:

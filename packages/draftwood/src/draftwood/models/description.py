@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import FloatType, Int, as_array, as_floats, below, rounded
+from draftwood.arrays import FloatType, Int, as_floats, rounded
 from draftwood.models.configuration import ModelConfiguration, rotary_parameters
 from draftwood.models.decoder import (
+    Around,
     Decoder,
     Expert,
     Experts,
@@ -25,10 +26,6 @@ from draftwood.models.rotary import rotary_of
 from draftwood.models.shapes import Shape, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
 
-TILED = "linear_value_heads_tiled"
-"""Key of a configuration whose tensors have heads of values as GGUF files have them."""
-Around = tuple[Projection, Projection | None, Projection | None, Projection]
-"""Projections before attention, or what stands in its place, and the one behind it."""
 PARTS = ("gate", "up", "down")
 """Matrices of an expert."""
 FLOAT_TYPES: dict[str, FloatType] = {
@@ -105,7 +102,8 @@ class _Description:
     def decoder(self) -> Decoder:
         names, prefix = self.config.rotary_names, self.family.prefix
         embedding = self._read(f"{prefix}embed_tokens.weight")
-        sizes = self._sizes(2 * max(len(rotary.frequencies) for rotary in self.rotaries))
+        pairs = [len(rotary.frequencies) for rotary in self.rotaries]
+        sizes = self._sizes(2 * max(pairs, default=0))
         count = self.config.get("num_hidden_layers")
         norm = self._norm(f"{prefix}{self.family.modules.last_norm}")
         may_be_tied = self.config.get("tie_word_embeddings")
@@ -162,9 +160,11 @@ class _Description:
             recurrence, around = None, self._attention(f"{at}self_attn.", sizes)
         query, key, value, output = around
         experts = self._experts(f"{at}{modules.mixture}") if self._has_experts(at) else None
-        has_network = experts is None or self.family.is_unlike
-        network = self._network(f"{at}{modules.network}.") if has_network else (None, None, None)
-        gate, up, down = network
+        has_network = f"{at}{modules.network}.{modules.down}.weight" in self.shapes
+        network = self._network(f"{at}{modules.network}.") if has_network else None
+        if experts is not None and network is not None and modules.shares_network:
+            experts, network = replace(experts, shared=Expert(*network)), None
+        gate, up, down = network or (None, None, None)
         mlp_norm = names.attention if sizes.is_parallel else names.mlp
         name = self.family.rotary(self.config, index)
         rotary = None if name is None else rotaries.index(name)
@@ -241,61 +241,9 @@ class _Description:
         return query, key, value, self._projection(at + self.family.modules.output)
 
     def _recurrence(self, at: str) -> tuple[RunningState, Around]:
-        """Read what a layer keeps of earlier rows, and the projections around it."""
-        if f"{at}conv.weight" in self.shapes:
-            return self._convolution(at)
-        state = RunningState(
-            key_heads=self.config.get("linear_num_key_heads"),
-            value_heads=self.config.get("linear_num_value_heads"),
-            key_dim=self.config.get("linear_key_head_dim"),
-            value_dim=self.config.get("linear_value_head_dim"),
-            taps=self._taps(f"{at}conv1d"),
-            decays=_negative_exponentials(self._floats(f"{at}A_log")),
-            steps=self._floats(f"{at}dt_bias"),
-            norm=self._floats(f"{at}norm.weight"),
-            is_tiled=bool(getattr(self.config, TILED, False)),
-        )
-        return state, self._around(at, state)
+        from draftwood.models.recurrent_layers import recurrence_of
 
-    def _taps(self, name: str) -> Any:
-        weight = self.floats(self._read(f"{name}.weight"))
-        return weight.reshape(len(weight), -1)
-
-    def _convolution(self, at: str) -> tuple[RunningState, Around]:
-        """A gated short convolution: one factor of what it reads, the gate, and the other."""
-        hidden = self.config.get("hidden_size")
-        width = next(size for size in (64, 32, 16) if hidden % size == 0)
-        state = RunningState.convolution(hidden // width, width, self._taps(f"{at}conv"))
-        query, key, value = self._projection(f"{at}in_proj").split([hidden] * 3)
-        return state, (query, key, value, self._projection(f"{at}out_proj"))
-
-    def _around(self, at: str, recurrence: RunningState) -> Around:
-        """Projections to what a recurrence is fed, by heads of keys, to the gate, to rates and
-        steps, and the one behind it.
-        """
-        if f"{at}in_proj_qkvz.weight" in self.shapes:
-            return self._joined_around(at, recurrence)
-        rate, step = (self._floats(f"{at}in_proj_{part}.weight") for part in "ba")
-        return (
-            self._projection(f"{at}in_proj_qkv").reordered(recurrence.by_key_heads),
-            self._projection(f"{at}in_proj_z"),
-            Projection(below(rate, step), None),
-            self._projection(f"{at}out_proj"),
-        )
-
-    def _joined_around(self, at: str, recurrence: RunningState) -> Around:
-        """The same where one tensor has all of a head of keys below each other (Qwen3-Next)."""
-        keys, whole = recurrence.key_heads, self._projection(f"{at}in_proj_qkvz")
-        rows = np.arange(whole.weight.shape[0]).reshape(keys, -1)
-        fed = len(recurrence.taps) // keys
-        rates = self._floats(f"{at}in_proj_ba.weight")
-        order = np.arange(len(rates)).reshape(keys, 2, -1).swapaxes(0, 1).flatten()
-        return (
-            whole.reordered(rows[:, :fed].flatten()),
-            whole.reordered(rows[:, fed:].flatten()),
-            Projection(rates[order], None),
-            self._projection(f"{at}out_proj"),
-        )
+        return recurrence_of(self.config, at, self.shapes, self._floats, self._projection)
 
     def _query_key_value(
         self, at: str, sizes: Sizes
@@ -369,11 +317,6 @@ class _Description:
         """Numbers in float32, one behind the other; None where there are none."""
         found = self._floats(name)
         return None if found is None else found.reshape(-1)
-
-
-def _negative_exponentials(logarithms: Any) -> np.ndarray:
-    with np.errstate(over="ignore"):  # a state that nothing is left of
-        return -np.exp(as_array(logarithms))
 
 
 def halves(weights: Weights, sizes: Sizes) -> Int[np.ndarray, " outputs"]:

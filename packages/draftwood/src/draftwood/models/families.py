@@ -78,15 +78,15 @@ def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
     )
 
 
-def _why_not_qwen35(config: Any) -> str | None:
-    """Say which numbers the loops over heads cannot take."""
-    key, value = config.linear_key_head_dim, config.linear_value_head_dim
-    heads, keys = config.linear_num_value_heads, config.linear_num_key_heads
-    if key % 16 or value % 16:
-        return f"heads of its running states have {key} and {value} dimensions, not multiples of 16"
-    if heads % keys:
-        return f"its {heads} heads of values do not share {keys} keys evenly"
-    return None if config.linear_conv_kernel_dim <= 32 else "its convolutions reach back too far"
+def _why_not_states(check: str) -> Callable[[Any], str | None]:
+    """Say which numbers the loops over running states cannot take."""
+
+    def why_not(config: Any) -> str | None:
+        from draftwood.models import state_sizes
+
+        return getattr(state_sizes, check)(config)
+
+    return why_not
 
 
 def _why_not_causal(config: Any) -> str | None:
@@ -133,14 +133,6 @@ def _lfm2_inner_size(config: Any) -> int:
     return -(-int(config.block_ffn_dim_multiplier * part) // step) * step
 
 
-def _why_not_lfm2(config: Any) -> str | None:
-    if config.conv_bias:
-        return "its convolutions have biases"
-    if config.hidden_size % 16:
-        return f"its states have {config.hidden_size} entries, not a multiple of 16"
-    return None if config.conv_L_cache <= 32 else "its convolutions reach back too far"
-
-
 def _with_images(family: Family) -> Family:
     title = f"{family.title} with images (text alone)"
     return replace(family, title=title, prefix="model.language_model.")
@@ -150,7 +142,24 @@ _QWEN35 = Family(
     "Qwen3.5",
     norm_shift=1.0,
     states=StateLayers("linear_attention", "linear_attn", gates_queries=True),
-    why_not=_why_not_qwen35,
+    why_not=_why_not_states("delta_rule"),
+)
+_GRANITE_EXPERTS = Family(
+    "Granite (experts)",
+    modules=Modules(mixture="block_sparse_moe."),
+    router="router",
+    scales=_granite,
+    # the softmax of the largest is that of all, scaled to sum to one
+    routing=lambda config: Routing(config.num_experts_per_tok, True),
+)
+_GRANITE_SHARED = replace(
+    _GRANITE_EXPERTS,
+    title="Granite (experts and a shared one)",
+    modules=Modules(
+        network="shared_mlp", down="output_linear", mixture="block_sparse_moe.", shares_network=True
+    ),
+    gate_up=("input_linear",),
+    inner_size=lambda config: config.shared_intermediate_size,
 )
 _LFM2 = Family(
     "LFM2",
@@ -162,7 +171,7 @@ _LFM2 = Family(
     fixed_activation="silu",
     states=StateLayers("conv", "conv"),
     epsilon="norm_eps",
-    why_not=_why_not_lfm2,
+    why_not=_why_not_states("convolution"),
 )
 _QWEN35_EXPERTS = replace(
     _QWEN35,
@@ -299,6 +308,22 @@ FAMILIES: dict[str, Family] = {
         scales=_gpt_oss,
     ),
     "GraniteForCausalLM": Family("Granite", scales=_granite),
+    "GraniteMoeForCausalLM": _GRANITE_EXPERTS,
+    "GraniteMoeSharedForCausalLM": _GRANITE_SHARED,
+    "GraniteMoeHybridForCausalLM": replace(
+        _GRANITE_SHARED,
+        title="Granite 4 (state spaces)",
+        states=StateLayers("linear_attention", "mamba"),
+        rotary=lambda config, layer: "" if config.position_embedding_type == "rope" else None,
+        why_not=_why_not_states("state_space"),
+    ),
+    "BambaForCausalLM": Family(
+        "Bamba",
+        LayerNorms("input_layernorm", "pre_ff_layernorm"),
+        modules=Modules(network="feed_forward", last_norm="final_layernorm"),
+        states=StateLayers("linear_attention", "mamba"),
+        why_not=_why_not_states("state_space"),
+    ),
     "CohereForCausalLM": _cohere("Cohere (Command R)", lambda config, layer: ""),
     "Cohere2ForCausalLM": _cohere(
         "Cohere 2 (Command R7B, Command A)",

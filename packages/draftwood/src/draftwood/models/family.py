@@ -69,6 +69,7 @@ class Modules:
         mixture: what names of experts and their router begin with, within the layer.
         choice_bias: within the mixture; None where experts are chosen by their shares.
         shared: of the expert that all rows go to, within the mixture.
+        shares_network: whether that is the network, where there are experts too.
     """
 
     output: str = "o_proj"
@@ -80,6 +81,7 @@ class Modules:
     mixture: str = "mlp."
     choice_bias: str | None = None
     shared: str = "shared_expert"
+    shares_network: bool = False
 
 
 @dataclass(frozen=True)

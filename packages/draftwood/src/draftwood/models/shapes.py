@@ -41,7 +41,7 @@ SMALL_OF_STATES = tuple(
     f"{name}.weight"
     for name in (
         *("linear_attn.in_proj_a", "linear_attn.in_proj_b", "linear_attn.in_proj_ba"),
-        *("linear_attn.conv1d", "conv.conv"),
+        *("linear_attn.conv1d", "conv.conv", "mamba.conv1d"),
     )
 )
 """Tensors of a recurrence that are no matrices, or too small to be packed by themselves."""
@@ -63,7 +63,8 @@ def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
         parts = _mixer(config, layer) | _norms(config)
         if has_experts := _is_mixture(config, layer):
             parts |= _experts(config)
-        if not has_experts or config.family.is_unlike:
+        shares = config.family.modules.shares_network and config.get("shared_intermediate_size")
+        if not has_experts or config.family.is_unlike or shares:
             parts |= _network(config)
         own[layer] = parts
     if config.family.is_unlike:
@@ -81,6 +82,8 @@ def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
 def _mixer(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
     if not config.has_state(layer):
         return _attention(config, layer)
+    if config.family.states is not None and config.family.states.module == "mamba":
+        return _state_space(config)
     return (_convolution if config.architecture in CONVOLUTIONS else _recurrence)(config)
 
 
@@ -163,6 +166,18 @@ def _recurrence(config: ModelConfiguration) -> dict[str, Shape]:
     for name, size in sizes.items():
         shapes |= _linear(f"linear_attn.{name}", hidden, size, False)
     return shapes | _linear("linear_attn.out_proj", values, hidden, False)
+
+
+def _state_space(config: ModelConfiguration) -> dict[str, Shape]:
+    hidden, heads = config.get("hidden_size"), config.get("mamba_n_heads")
+    width = int(config.get("mamba_expand") * hidden)
+    fed = width + 2 * config.get("mamba_n_groups") * config.get("mamba_d_state")
+    shapes: dict[str, Shape] = {f"mamba.{name}": (heads,) for name in ("A_log", "D", "dt_bias")}
+    shapes |= {"mamba.norm.weight": (width,)}
+    shapes["mamba.conv1d.weight"] = (fed, 1, config.get("mamba_d_conv"))
+    shapes |= {"mamba.conv1d.bias": (fed,)} if config.get("mamba_conv_bias") else {}
+    shapes |= _linear("mamba.in_proj", hidden, width + fed + heads, False)
+    return shapes | _linear("mamba.out_proj", width, hidden, False)
 
 
 def _convolution(config: ModelConfiguration) -> dict[str, Shape]:

@@ -392,6 +392,8 @@ private:
                   tiles_of_queries(layer) + tiles(layer.key) + tiles(layer.value));
         if (const int units = layer.recurrence.key_heads) {
             add_phase(&Forward::scan, ATTENTION, index, run.num_sequences * units);
+            if (layer.recurrence.skips && whole())
+                add_phase(&Forward::norm_scanned, NORMS, index, whole());
         } else {
             add_phase(&Forward::store_keys_and_values, NORMS, index, run.rows);
             if (!whole()) return;
@@ -1029,6 +1031,22 @@ private:
                  &scratch.mixed[row * mixed_width], mixed_width, &scratch.attended[row * width],
                  width, bench)
                 .run();
+        }
+    }
+
+    // What heads with skips gave together, gated and normed.
+    void norm_scanned(Range rows, int index) {
+        const Recurrence& layer = decoder.layers[index].recurrence;
+        const int size = layer.width() / layer.norm_groups;
+        for (int row = rows.first; row < rows.last; row++) {
+            float* const given = &scratch.attended[(size_t)row * layer.width()];
+            const float* const gate =
+                &scratch.mixed[(size_t)row * mixed_width + layer.fed_width()];
+            for (int i = 0; i < layer.width(); i += LANES)
+                store(given + i, load(given + i) * silu(load(gate + i)));
+            for (int from = 0; from < layer.width(); from += size)
+                normed(decoder, given + from, size, {layer.norm + from, nullptr}, false,
+                       given + from);
         }
     }
 

@@ -16,16 +16,27 @@ struct Norm {
 // are convolved to is a query, a key, and values; as many heads of values share a key. The matrices
 // of queries, keys and values give these (by key), the gate of the outputs, and the rates and steps.
 // Without key dimensions it is a gated short convolution, of the products of what the first and the
-// last of these give (Amini et al. 2025, arXiv:2511.23404).
+// last of these give (Amini et al. 2025, arXiv:2511.23404). With skips it is a state space model
+// (Mamba-2; Dao and Gu 2024, arXiv:2405.21060): nothing that is known of a value is taken off it, a
+// step is its rate, keys and queries stay as they are, and what all heads gave is gated, then normed.
 struct Recurrence {
     int32_t key_heads, value_heads, key_dim, value_dim, kernel;  // no heads for no recurrence
     int32_t is_tiled;           // whether heads of values that share a key lie far apart
+    int32_t copies;             // heads of keys that stand for one, to share its values' work
+    int32_t norm_groups;        // groups of entries that are normed apart, behind skips
     const float* taps;          // [key_heads][kernel][channels], the newest row's last
+    const float* tap_biases;    // [key_heads][channels], or null
     const float *decays, *steps;  // [value_heads]: below 0, and what is added to steps
-    const float* norm;          // [value_dim]
+    const float* skips;         // [value_heads], of a row's own values, or null
+    const float* norm;          // [value_dim]; [value_heads][value_dim] behind skips
+    float least_step, most_step;  // bounds of steps behind skips
     int64_t state_at, row_at;   // where its part of the memory's states and rows begins
 
     int heads_per_key() const { return value_heads / key_heads; }
+    // Numbers of a row before its gate.
+    int fed_width() const {
+        return key_heads / copies * (2 * key_dim + copies * heads_per_key() * value_dim);
+    }
     // The number of one of the heads of values that share a key.
     int value_head(int key_head, int i) const {
         return is_tiled ? i * key_heads + key_head : key_head * heads_per_key() + i;

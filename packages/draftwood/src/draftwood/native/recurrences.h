@@ -15,6 +15,7 @@ namespace draftwood {
 // What a thread keeps of one key head's rows while it goes through them.
 struct ScanBench {
     std::vector<float> mixed, kept;  // a row's channels; of each row key, what was put, and sums
+    std::vector<float> fed;          // of each row, where heads of keys stand for one
     struct State {
         int64_t block, node;  // the last before the block
         const float* numbers;
@@ -34,12 +35,14 @@ public:
         : layer(layer), epsilon(epsilon), unit(unit), shape(shape), lineage(lineage), mixed(mixed),
           mixed_stride(mixed_stride), results(results), results_stride(results_stride),
           bench(bench), keys(layer.key_dim), values(layer.value_dim), heads(layer.heads_per_key()),
+          inputs(mixed + (size_t)unit * layer.channels()), inputs_stride(mixed_stride),
           first_block(lineage.before / CACHE_BLOCK), origin(first_block * CACHE_BLOCK) {}
 
     void run() {
         const size_t width = kept_size();
         if (!keys)
             for (int64_t row = 0; row < lineage.count; row++) multiply_factors(row);
+        if (layer.copies > 1) take_shares();
         bench.kept.resize(lineage.count * width), bench.mixed.resize(layer.channels());
         bench.states.clear(), bench.used = 0;
         knows_first = first_block == 0 || (memory(first_block) && CacheShape::knows_state(
@@ -72,6 +75,8 @@ private:
     const size_t results_stride;
     ScanBench& bench;
     const int keys, values, heads;  // dimensions, and heads that share the key
+    const float* inputs;            // what the sequence's rows are fed, and from row to row
+    size_t inputs_stride;
     const int64_t first_block, origin;
     bool knows_first = false;  // whether the state before the first block is known
     const float* sources[CACHE_BLOCK];  // kept numbers of a row's ancestors in its block
@@ -95,8 +100,21 @@ private:
     // What a node, or a committed token, was fed to the recurrence.
     const float* fed(int64_t node) const {
         return node < lineage.ran() ? stored(lineage.before + node)
-                                    : mixed + (node - lineage.ran()) * mixed_stride +
-                                          (size_t)unit * layer.channels();
+                                    : inputs + (node - lineage.ran()) * inputs_stride;
+    }
+
+    // Queries and keys, and the values of this head's share.
+    void take_shares() {
+        const int width = layer.channels(), part = unit % layer.copies, both = 2 * keys;
+        const size_t group = 2 * keys + (size_t)layer.copies * heads * values;
+        bench.fed.resize(lineage.count * width);
+        for (int64_t row = 0; row < lineage.count; row++) {
+            const float* const from = mixed + row * mixed_stride + unit / layer.copies * group;
+            const float* const own = from + both + (size_t)part * heads * values;
+            float* const to = bench.fed.data() + row * width;
+            std::copy(from, from + both, to), std::copy(own, own + heads * values, to + both);
+        }
+        inputs = bench.fed.data(), inputs_stride = width;
     }
     const float* stored(int64_t place) const {
         const int64_t block = place / CACHE_BLOCK;
@@ -223,7 +241,7 @@ private:
         float* const query = bench.mixed.data();
         const float* const value = query + 2 * keys;
         float* const kept = bench.kept.data() + row * kept_size();
-        make_unit(query, 1 / std::sqrt((float)keys)), make_unit(query + keys, 1);
+        if (!layer.skips) make_unit(query, 1 / std::sqrt((float)keys)), make_unit(query + keys, 1);
         std::copy(query + keys, query + 2 * keys, kept);
         float by_key[CACHE_BLOCK], by_query[CACHE_BLOCK];
         int i = 0;
@@ -234,9 +252,9 @@ private:
         const float own = dot(query, kept);
         for (int head = 0; head < heads; head++) {
             const int which = layer.value_head(unit, head);
-            const float *gates = mixed + row * mixed_stride + layer.key_heads * layer.channels(),
+            const float *gates = mixed + row * mixed_stride + layer.fed_width(),
                         *rates = gates + layer.width();
-            const float step = softplus(rates[layer.value_heads + which] + layer.steps[which]),
+            const float step = step_of(rates, which),
                         since = num_sources ? sum_of(sources[num_sources - 1], head) : 0,
                         sum = since + layer.decays[which] * step;
             kept[keys + heads * values + head] = sum;
@@ -250,15 +268,24 @@ private:
                               results + row * results_stride + (size_t)which * values,
                               own,
                               what_is_left(sum),
-                              1 / (1 + std::exp(-rates[which]))};
+                              layer.skips ? step : 1 / (1 + std::exp(-rates[which])),
+                              layer.skips ? layer.skips[which] : 0};
             for (int i = 0; i < num_sources; i++)
                 own_step.by_key[i] = by_key[i] * shares[i],
                 own_step.by_query[i] = by_query[i] * shares[i];
             in_columns([&](auto columns, int from) {
-                step_columns<columns.value>(own_step, head, from);
+                if (layer.skips) step_columns<columns.value, false>(own_step, head, from);
+                else step_columns<columns.value, true>(own_step, head, from);
             });
-            finish(own_step.result, gates + (size_t)which * values);
+            if (!layer.skips) finish(own_step.result, gates + (size_t)which * values);
         }
+    }
+
+    // Steps lie behind rates, unless they are rates.
+    float step_of(const float* rates, int which) const {
+        const float told = rates[(layer.skips ? 0 : layer.value_heads) + which],
+                    step = softplus(told + layer.steps[which]);
+        return layer.skips ? std::min(std::max(step, layer.least_step), layer.most_step) : step;
     }
 
     // Products of a row's key and query with the keys of some of its sources.
@@ -283,10 +310,12 @@ private:
         const float *state, *query, *key, *value;
         float *put, *result;
         float own, left, rate;  // query by key; what is left of the state; what is replaced
+        float skip;
         float by_key[CACHE_BLOCK], by_query[CACHE_BLOCK];  // products, with what is left
     };
 
-    template <int COLUMNS>
+    // What is known of the values is taken off them, or not.
+    template <int COLUMNS, bool IS_KNOWN>
     void step_columns(const HeadStep& step, int head, int from) const {
         Floats known[COLUMNS]{}, seen[COLUMNS]{};
         for (int i = 0; step.state && i < keys; i++) {
@@ -294,7 +323,8 @@ private:
             const Floats key = all(step.key[i]), query = all(step.query[i]);
             for (int j = 0; j < COLUMNS; j++) {
                 const Floats numbers = load(line + j * LANES);
-                known[j] = fma(key, numbers, known[j]), seen[j] = fma(query, numbers, seen[j]);
+                if (IS_KNOWN) known[j] = fma(key, numbers, known[j]);
+                seen[j] = fma(query, numbers, seen[j]);
             }
         }
         for (int j = 0; j < COLUMNS; j++) known[j] *= step.left, seen[j] *= step.left;
@@ -303,14 +333,16 @@ private:
             const Floats key = all(step.by_key[i]), query = all(step.by_query[i]);
             for (int j = 0; j < COLUMNS; j++) {
                 const Floats numbers = load(put + j * LANES);
-                known[j] = fma(key, numbers, known[j]), seen[j] = fma(query, numbers, seen[j]);
+                if (IS_KNOWN) known[j] = fma(key, numbers, known[j]);
+                seen[j] = fma(query, numbers, seen[j]);
             }
         }
         for (int j = 0; j < COLUMNS; j++) {
             const int place = from + j * LANES;
-            const Floats put = (load(step.value + place) - known[j]) * step.rate;
+            const Floats value = load(step.value + place), put = (value - known[j]) * step.rate;
             store(step.put + place, put);
-            store(step.result + place, fma(all(step.own), put, seen[j]));
+            const Floats result = fma(all(step.own), put, seen[j]);
+            store(step.result + place, IS_KNOWN ? result : fma(all(step.skip), value, result));
         }
     }
 
@@ -330,13 +362,15 @@ private:
         const int64_t place = place_of(row);
         const int channels = layer.channels();
         const float* const taps = layer.taps + (size_t)unit * layer.kernel * channels;
+        const float* const biases =
+            layer.tap_biases ? layer.tap_biases + (size_t)unit * channels : nullptr;
         float* const to = bench.mixed.data();
         const float* inputs[CACHE_BLOCK];
         const int first = (int)std::max<int64_t>(0, layer.kernel - 1 - place);
         for (int tap = first; tap < layer.kernel; tap++)
             inputs[tap] = fed_at(row, place - (layer.kernel - 1 - tap));
         for (int i = 0; i < channels; i += LANES) {
-            Floats total{};
+            Floats total = biases ? load(biases + i) : Floats{};
             for (int tap = first; tap < layer.kernel; tap++)
                 total = fma(load(taps + (size_t)tap * channels + i), load(inputs[tap] + i), total);
             store(to + i, keys ? silu(total) : total);
@@ -376,8 +410,8 @@ private:
         float* const home = memory(place / CACHE_BLOCK);
         if (!home) return;
         float* const to = row_in(home, place % CACHE_BLOCK);
-        const float *inputs = fed(lineage.ran() + row), *kept = bench.kept.data() + row * kept_size();
-        std::copy(inputs, inputs + layer.channels(), to);
+        const float *given = fed(lineage.ran() + row), *kept = bench.kept.data() + row * kept_size();
+        std::copy(given, given + layer.channels(), to);
         std::copy(kept, kept + kept_size(), to + layer.channels());
     }
 };

@@ -83,10 +83,11 @@ class CRecurrence(Structure):
             (name, c_int32)
             for name in (
                 *("key_heads", "value_heads", "key_dim", "value_dim"),
-                *("kernel", "is_tiled"),
+                *("kernel", "is_tiled", "copies", "norm_groups"),
             )
         ),
-        *((name, c_void_p) for name in ("taps", "decays", "steps", "norm")),
+        *((name, c_void_p) for name in ("taps", "tap_biases", "decays", "steps", "skips", "norm")),
+        *((name, c_float) for name in ("least_step", "most_step")),
         *((name, c_int64) for name in ("state_at", "row_at")),
     )
 

@@ -99,22 +99,9 @@ class PackedLayers:
             if layer.source is None:
                 self._cached[index] = len(self._cached)
             return {"cached": self._cached[index if layer.source is None else layer.source]}
-        order, heads = recurrence.by_key_heads, recurrence.key_heads
-        taps = as_array(recurrence.taps)[order].reshape(heads, -1, recurrence.kernel)
-        found = structures.CRecurrence(
-            key_heads=heads,
-            value_heads=recurrence.value_heads,
-            key_dim=recurrence.key_dim,
-            value_dim=recurrence.value_dim,
-            kernel=recurrence.kernel,
-            is_tiled=recurrence.is_tiled,
-            taps=self.address(taps.swapaxes(1, 2)),
-            decays=self.address(recurrence.decays),
-            steps=self.address(recurrence.steps),
-            norm=self.address(recurrence.norm),
-            state_at=self._state_size,
-            row_at=self._row_size,
-        )
+        from draftwood.models.native.recurrent import structure_of
+
+        found = structure_of(recurrence, self._state_size, self._row_size, self.address)
         self._state_size += recurrence.state_size
         self._row_size += recurrence.row_size
         return {"recurrence": found}
@@ -370,8 +357,10 @@ def _is_tied(decoder: Decoder) -> bool:
 
 def _stacked(rotaries: Sequence[Rotary], pairs: int) -> np.ndarray:
     """Frequencies of tables below each other, those of fewer pairs with zeros behind."""
-    rows = [as_array(rotary.frequencies) for rotary in rotaries]
-    return np.stack([np.pad(row, (0, pairs - len(row))) for row in rows])
+    found = np.zeros((len(rotaries), pairs), np.float32)
+    for row, rotary in zip(found, rotaries, strict=True):
+        row[: len(rotary.frequencies)] = as_array(rotary.frequencies)
+    return found
 
 
 def _usual_scale(sizes: Sizes) -> float:

@@ -1,0 +1,79 @@
+"""Settings of GGUF files whose rows go to experts."""
+
+from typing import Any
+
+from draftwood.loading.gguf_metadata import Metadata, UnknownArchitectureError
+from draftwood.loading.gguf_settings import experts_used, window_pattern
+
+SIGMOID, OF_CHOSEN = 2, 3
+"""llama.cpp's numbers of how experts are weighed: each by itself, or by the softmax of those that
+are chosen.
+"""
+
+
+def require_weighing(metadata: Metadata, number: int, how: str) -> None:
+    """Raise UnknownArchitectureError where experts are weighed in another way."""
+    if metadata.take("expert_gating_func", number) != number:
+        raise UnknownArchitectureError(f"its experts are weighed otherwise than {how}")
+
+
+def require_sigmoids(metadata: Metadata) -> None:
+    """Raise UnknownArchitectureError where experts are not weighed each by itself."""
+    require_weighing(metadata, SIGMOID, "each by its sigmoid")
+
+
+def experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """Mixtures as Qwen has them, in which all layers have experts."""
+    return experts_of(metadata)
+
+
+def experts_of(metadata: Metadata) -> dict[str, Any]:
+    """Settings of mixtures of experts as Qwen has them."""
+    found = {
+        "num_experts_per_tok": experts_used(metadata),
+        "num_experts": metadata.need_count("expert_count"),
+        "norm_topk_prob": metadata.take("expert_weights_norm", metadata.architecture == "qwen3moe"),
+        "moe_intermediate_size": metadata.take(
+            "expert_feed_forward_length", metadata.shapes["blk.0.ffn_gate_exps.weight"][1]
+        ),
+    }
+    shared = metadata.take("expert_shared_feed_forward_length")
+    if metadata.architecture in ("qwen2moe", "qwen35moe"):
+        found["shared_expert_intermediate_size"] = (
+            shared or metadata.shapes["blk.0.ffn_gate_shexp.weight"][0]
+        )
+    return found
+
+
+def mixtral(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    if not metadata.take("expert_weights_norm", True):
+        raise UnknownArchitectureError("its shares of experts do not sum to one, as Mixtral's do")
+    return local_experts(metadata, common)
+
+
+def local_experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "num_experts_per_tok": experts_used(metadata),
+        "num_local_experts": metadata.need_count("expert_count"),
+        "intermediate_size": metadata.take(
+            "expert_feed_forward_length", common["intermediate_size"]
+        ),
+    }
+
+
+def olmoe(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    found = experts_of(metadata)
+    found["intermediate_size"] = found.pop("moe_intermediate_size")
+    return found | {"clip_qkv": metadata.take("attention.clamp_kqv") or None}
+
+
+def gpt_oss(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    require_weighing(metadata, OF_CHOSEN, "by the softmax of those chosen")
+    # llama.cpp rounds the bounds between which YaRN stretches, the model's own code does not
+    rope = common["rope_parameters"] | {"truncate": False}
+    found = {
+        "attention_bias": "blk.0.attn_q.bias" in metadata.shapes,
+        "sliding_window": metadata.need_count("attention.sliding_window"),
+        "rope_parameters": rope if rope["rope_type"] == "yarn" else common["rope_parameters"],
+    }
+    return found | local_experts(metadata, common) | window_pattern(metadata, common, every=2)
