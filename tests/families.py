@@ -246,6 +246,9 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "arcee": ("ArceeConfig", {**GROUPED, "head_dim": 16, "mlp_bias": True}),
+    "nemotron": ("NemotronConfig", {**GROUPED, "attention_bias": True, "initializer_range": 0.2}),
+    "starcoder2": ("Starcoder2Config", {**GROUPED, "sliding_window": WINDOW}),
     "glm4-experts": (
         "Glm4MoeConfig",
         {
@@ -382,6 +385,9 @@ LEAN = (
     "llama-biased",
     "mistral-window",
     "seed-oss",
+    "arcee",
+    "nemotron",
+    "starcoder2",
     "ernie",
     "exaone4",
     "glm4",

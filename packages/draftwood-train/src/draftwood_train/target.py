@@ -70,7 +70,7 @@ def target_weights(
             heads=sizes.heads,
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.head_dim,
-            rope_theta=_theta(decoder.rotaries[0].frequencies),
+            rope_theta=_base(decoder),
             epsilon=_rounded(sizes.epsilon),
         ),
         embedding=_tensor(model, weights.embedding) * decoder.scales.embedding,
@@ -89,9 +89,11 @@ def _tensor(model: Model, weights: Any) -> Tensor:
     return made.to(getattr(torch, dtype)) if isinstance(dtype, str) else made
 
 
-def _theta(rotary: Any) -> float:
-    """Base of the rotary embedding, from the second of its frequencies."""
-    frequencies = as_tensor(rotary).double()
+def _base(decoder: Any) -> float:
+    """Base of the first rotary embedding, from the second of its frequencies."""
+    if not decoder.rotaries:
+        return 10000.0
+    frequencies = as_tensor(decoder.rotaries[0].frequencies).double()
     pairs = len(frequencies)
     return _rounded(float(frequencies[1]) ** -pairs) if pairs > 1 else 10000.0
 
@@ -126,7 +128,7 @@ def _other_keys(decoder: Any, layer: Any) -> str | None:
     rotary = decoder.rotaries[layer.rotary]
     found = as_tensor(rotary.frequencies).double().cpu()
     powers = torch.arange(0, sizes.head_dim, 2).double() / sizes.head_dim
-    plain = _theta(decoder.rotaries[0].frequencies) ** -powers
+    plain = _base(decoder) ** -powers
     is_plain = len(found) == len(plain) and torch.allclose(found, plain, rtol=1e-3, atol=0)
     return None if is_plain and rotary.scale == 1 else "rotary embeddings of another form"
 
@@ -140,7 +142,8 @@ def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
         weights = {name: part.floats for name, part in matrices.items() if part is not None}
         weights |= {name: part.weight for name, part in norms.items() if part is not None}
         named = {f"{name}.weight": each for name, each in weights.items()}
-        biases = {f"{MATRICES[own]}.bias": getattr(layer, own).bias for own in BIASED}
+        parts = {own: getattr(layer, own) for own in BIASED}
+        biases = {f"{MATRICES[own]}.bias": part.bias for own, part in parts.items() if part}
         named |= {name: each for name, each in biases.items() if each is not None}
         found.append({name: as_tensor(each).float() for name, each in named.items()})
     return found

@@ -13,7 +13,7 @@ from draftwood.engine import Options, generate
 from draftwood.loading.models import model_for
 from draftwood.methods import build
 from draftwood.models import description, families
-from draftwood.models.family import Family, Routing, Scales
+from draftwood.models.family import Family, Scales
 from draftwood.models.native import NativeModel, has_int8
 from draftwood.tree import DraftTree
 from draftwood_torch.lean.mlp import Mixture

@@ -79,6 +79,7 @@ class GatedMLP:
     """SwiGLU (Shazeer 2020, arXiv:2002.05202): down(silu(gate(rows)) * up(rows))."""
 
     def __init__(self, network: Expert, activation: str, linear: ToLinear) -> None:
+        assert network.up is not None
         self.gate_up = linear(joined([network.gate, network.up]))
         self.down, self.activation = linear(network.down), ACTIVATIONS[activation]
 

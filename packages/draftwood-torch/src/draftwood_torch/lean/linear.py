@@ -18,8 +18,9 @@ TYPICAL_ROWS = 64  # a hint to oneDNN's choice of layout; 5 % faster than 8 even
 ACTIVATIONS = {
     "silu": functional.silu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu2": lambda rows: functional.relu(rows).square(),
 }
-"""Activations of gated MLPs, by their names in ``models.decoder.ACTIVATIONS``."""
+"""Activations of MLPs, by their names in ``models.decoder.ACTIVATIONS``."""
 
 Network = Callable[[Float[Tensor, "rows inputs"]], Float[Tensor, "rows outputs"]]
 ToLinear = Callable[[Projection], Network]

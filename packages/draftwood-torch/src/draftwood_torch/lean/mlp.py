@@ -1,4 +1,4 @@
-"""MLPs of layers that are no plain ``GatedMLP``: gates with bounds, and mixtures of experts."""
+"""MLPs of layers that are no plain ``GatedMLP``: without gates, with bounds, of several experts."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from draftwood.models.decoder import Decoder, Expert, Experts
 from draftwood_torch.lean.layer import GatedMLP
-from draftwood_torch.lean.linear import Network, ToLinear
+from draftwood_torch.lean.linear import ACTIVATIONS, Network, ToLinear
 
 
 def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
@@ -17,7 +17,6 @@ def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
     layer = decoder.layers[index]
     if layer.experts is None:
         assert layer.gate is not None
-        assert layer.up is not None
         assert layer.down is not None
         return _gated(decoder, Expert(layer.gate, layer.up, layer.down), linear)
     networks = [_gated(decoder, expert, linear) for expert in layer.experts.networks]
@@ -27,8 +26,10 @@ def mlp_of(decoder: Decoder, index: int, linear: ToLinear) -> Network:
     )
 
 
-def _gated(decoder: Decoder, network: Expert, linear: ToLinear) -> GatedMLP:
+def _gated(decoder: Decoder, network: Expert, linear: ToLinear) -> Network:
     activation, scales = decoder.sizes.activation, decoder.scales
+    if network.up is None:
+        return UngatedMLP(network, activation, linear)
     if (scales.gate_slope, scales.gate_limit, scales.gated_shift) == (1.0, None, 0.0):
         return GatedMLP(network, activation, linear)
     return BoundedMLP(network, decoder, linear)
@@ -50,13 +51,24 @@ class BoundedMLP(GatedMLP):
         return self.down(gate * (up + self.scales.gated_shift))
 
 
+class UngatedMLP:
+    """down(activation(up(rows)))."""
+
+    def __init__(self, network: Expert, activation: str, linear: ToLinear) -> None:
+        self.up, self.down = linear(network.gate), linear(network.down)
+        self.activation = ACTIVATIONS[activation]
+
+    def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
+        return self.down(self.activation(self.up(rows).float()))
+
+
 @dataclass(frozen=True, eq=False)
 class Mixture:
     """Several gated MLPs, of which only those are run that a row chose."""
 
     experts: Experts
-    networks: list[GatedMLP]
-    shared: GatedMLP | None = None
+    networks: list[Network]
+    shared: Network | None = None
 
     def __call__(self, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
         shares, chosen = self.choose(rows)

@@ -34,6 +34,7 @@ class ConfigurationInMemory(ModelConfiguration):
         self.family = FAMILIES[self.architecture]
         if self.family.is_unlike:  # Transformers keeps to itself what differs by layers
             vars(self).update(self._text.to_dict())
+            self.num_experts = self.num_experts if self.enable_moe_block else None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self)["_text"], name)

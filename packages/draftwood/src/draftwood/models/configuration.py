@@ -110,7 +110,7 @@ class ModelConfiguration:
     @property
     def epsilon(self) -> Any:
         """Number that norms add to the square that they divide by."""
-        return self.get("layer_norm_eps" if self.family.is_layer_norm else self.family.epsilon)
+        return self.get(self.family.epsilon)
 
     @property
     def activation(self) -> Any:

@@ -106,7 +106,8 @@ def values_of(sizes: tuple[int, ...], **further: Any) -> dict[str, Any]:
     )
     usual = {"num_key_value_heads": None, "tie_word_embeddings": False, "rope_parameters": None}
     act = {} if "hidden_activation" in further else {"hidden_act": "silu"}
-    epsilon = {} if "layer_norm_eps" in further else {"rms_norm_eps": 1e-6}
+    has_epsilon = any("_eps" in name for name in further)
+    epsilon = {} if has_epsilon else {"rms_norm_eps": 1e-6}
     return dict(zip(names, sizes, strict=True)) | usual | act | epsilon | further
 
 

@@ -74,6 +74,24 @@ _GRANITE: dict[str, Any] = {
 }
 _GRANITE_SIZES = (32000, 4096, 11008, 32, 32, 2048)
 NEWER = {
+    "arcee": ConfigurationClass(
+        "ArceeForCausalLM",
+        values_of((32000, 2560, 18432, 32, 32, 4096), attention_bias=False, mlp_bias=False)
+        | {"hidden_act": "relu2", "rms_norm_eps": 1e-5, "head_dim": None},
+    ),
+    "nemotron": ConfigurationClass(
+        "NemotronForCausalLM",
+        values_of((256000, 6144, 24576, 32, 48, 4096), attention_bias=False, norm_eps=1e-5)
+        | {"hidden_act": "relu2", "mlp_bias": False, "head_dim": None},
+        partial=0.5,
+    ),
+    "starcoder2": ConfigurationClass(
+        "Starcoder2ForCausalLM",
+        values_of((49152, 3072, 12288, 30, 24, 4096), use_bias=True, norm_epsilon=1e-5)
+        | {"hidden_act": _GELU, "sliding_window": None, "tie_word_embeddings": True}
+        | {"num_key_value_heads": 2},
+        makes_windows=True,
+    ),
     "granitemoe": ConfigurationClass(
         "GraniteMoeForCausalLM", values_of(_GRANITE_SIZES, **_GRANITE)
     ),

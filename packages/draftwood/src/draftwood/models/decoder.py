@@ -26,7 +26,7 @@ class Sizes:
         is_layer_norm: whether norms take off the mean (LayerNorm) or not (RMSNorm).
         norms_whole_vectors: whether queries and keys are normed across all heads.
         is_parallel: whether the network reads what attention reads, not what it gave.
-        activation: of the gated network, ``silu`` or ``gelu_tanh``.
+        activation: of the network, one of the names in ``ACTIVATIONS``.
         epsilon: of the norms.
     """
 
@@ -92,10 +92,10 @@ Around = tuple[Projection, Projection | None, Projection | None, Projection]
 
 @dataclass(frozen=True, eq=False)
 class Expert:
-    """One gated network of several."""
+    """One network of several, whose gate stands alone where nothing is gated."""
 
     gate: Projection
-    up: Projection
+    up: Projection | None
     down: Projection
 
 

@@ -265,11 +265,15 @@ class _Description:
             first, key = (part.reordered(halves(part.weight, sizes)) for part in (first, key))
         return first, key, value
 
-    def _network(self, at: str) -> tuple[Projection, Projection, Projection]:
-        """The gate and what it gates, also where one tensor holds both below each other."""
+    def _network(self, at: str) -> tuple[Projection, Projection | None, Projection]:
+        """The gate and what it gates, also where one tensor holds both below each other; the gate
+        alone where nothing is gated.
+        """
         parts = [self._projection(at + name) for name in self.family.gate_up]
-        half = parts[0].weight.shape[0] // 2
-        gate, up = parts if len(parts) == 2 else parts[0].split([half, half])
+        if self.family.is_gated and len(parts) == 1:
+            half = parts[0].weight.shape[0] // 2
+            parts = parts[0].split([half, half])
+        gate, up = parts if self.family.is_gated else (parts[0], None)
         return gate, up, self._projection(at + self.family.modules.down)
 
     def _experts(self, at: str) -> Experts:

@@ -6,6 +6,7 @@ To add one, add an entry to ``FAMILIES``, and a tiny configuration to ``tests/fa
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from draftwood.models.family import Family, LayerNorms, Modules, Routing, Scales, StateLayers
@@ -66,6 +67,7 @@ def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
     return Family(
         title,
         is_layer_norm=True,
+        epsilon="layer_norm_eps",
         is_interleaved=True,
         is_parallel=lambda config: True,
         rotary=rotary,
@@ -78,25 +80,13 @@ def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
     )
 
 
-def _why_not_states(check: str) -> Callable[[Any], str | None]:
-    """Say which numbers the loops over running states cannot take."""
-
-    def why_not(config: Any) -> str | None:
-        from draftwood.models import state_sizes
-
-        return getattr(state_sizes, check)(config)
-
-    return why_not
+def _checked_by(module: str, check: str) -> Callable[[Any], str | None]:
+    """A check whose module is imported where a configuration asks for it."""
+    return lambda config: getattr(import_module(f"draftwood.models.{module}"), check)(config)
 
 
 def _why_not_causal(config: Any) -> str | None:
     return "it sees what comes after a token" if config.use_bidirectional_attention else None
-
-
-def _why_not_gemma4(config: Any) -> str | None:
-    from draftwood.models.unlike_heads import why_not
-
-    return why_not(config)
 
 
 _AROUND = LayerNorms(
@@ -117,7 +107,7 @@ _GEMMA4 = Family(
         embedding=config.hidden_size**0.5, attention=1.0, logit_cap=config.final_logit_softcapping
     ),
     routing=lambda config: Routing(config.top_k_experts, True),
-    why_not=_why_not_gemma4,
+    why_not=_checked_by("unlike_heads", "why_not"),
 )
 _BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
 
@@ -142,7 +132,7 @@ _QWEN35 = Family(
     "Qwen3.5",
     norm_shift=1.0,
     states=StateLayers("linear_attention", "linear_attn", gates_queries=True),
-    why_not=_why_not_states("delta_rule"),
+    why_not=_checked_by("state_sizes", "delta_rule"),
 )
 _GRANITE_EXPERTS = Family(
     "Granite (experts)",
@@ -171,7 +161,7 @@ _LFM2 = Family(
     fixed_activation="silu",
     states=StateLayers("conv", "conv"),
     epsilon="norm_eps",
-    why_not=_why_not_states("convolution"),
+    why_not=_checked_by("state_sizes", "convolution"),
 )
 _QWEN35_EXPERTS = replace(
     _QWEN35,
@@ -205,10 +195,28 @@ FAMILIES: dict[str, Family] = {
         routing=lambda config: _sigmoid_routing(config, sum_epsilon=1e-6),
     ),
     "SeedOssForCausalLM": Family("Seed-OSS"),
+    "ArceeForCausalLM": Family("Arcee", gate_up=("up_proj",), is_gated=False),
+    "NemotronForCausalLM": Family(
+        "Nemotron",
+        is_layer_norm=True,
+        epsilon="norm_eps",
+        norm_shift=1.0,
+        gate_up=("up_proj",),
+        is_gated=False,
+    ),
+    "Starcoder2ForCausalLM": Family(
+        "StarCoder 2",
+        is_layer_norm=True,
+        epsilon="norm_epsilon",
+        modules=Modules(down="c_proj"),
+        gate_up=("c_fc",),
+        is_gated=False,
+    ),
     "Ernie4_5ForCausalLM": Family("ERNIE 4.5", is_interleaved=True),
     "StableLmForCausalLM": Family(
         "StableLM",
         is_layer_norm=True,
+        epsilon="layer_norm_eps",
         is_parallel=lambda config: config.use_parallel_residual,
         why_not=lambda config: (
             "its norms of queries and keys have a weight for each head"
@@ -237,10 +245,7 @@ FAMILIES: dict[str, Family] = {
     "SmolLM3ForCausalLM": Family(
         "SmolLM3", rotary=lambda config, layer: "" if config.no_rope_layers[layer] else None
     ),
-    "Olmo2ForCausalLM": Family(
-        "OLMo 2",
-        _BEHIND,
-    ),
+    "Olmo2ForCausalLM": Family("OLMo 2", _BEHIND),
     "Olmo3ForCausalLM": Family(
         "OLMo 3", _BEHIND, rotary=lambda config, layer: f"{config.layer_types[layer]}_"
     ),
@@ -315,14 +320,14 @@ FAMILIES: dict[str, Family] = {
         title="Granite 4 (state spaces)",
         states=StateLayers("linear_attention", "mamba"),
         rotary=lambda config, layer: "" if config.position_embedding_type == "rope" else None,
-        why_not=_why_not_states("state_space"),
+        why_not=_checked_by("state_sizes", "state_space"),
     ),
     "BambaForCausalLM": Family(
         "Bamba",
         LayerNorms("input_layernorm", "pre_ff_layernorm"),
         modules=Modules(network="feed_forward", last_norm="final_layernorm"),
         states=StateLayers("linear_attention", "mamba"),
-        why_not=_why_not_states("state_space"),
+        why_not=_checked_by("state_sizes", "state_space"),
     ),
     "CohereForCausalLM": _cohere("Cohere (Command R)", lambda config, layer: ""),
     "Cohere2ForCausalLM": _cohere(

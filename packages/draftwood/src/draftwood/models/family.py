@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
-"""Activations of gated networks: Transformers' names, and ours."""
+ACTIVATIONS = {
+    **{"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "relu2": "relu2"},
+}
+"""Activations of networks: Transformers' names, and ours."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Family:
         fixed_activation: of ``ACTIVATIONS``, whatever the configuration says; None for what it
             says.
         query_key_value, gate_up: what the modules are called; one that holds several comes alone.
+        is_gated: whether networks have gates; else ``gate_up`` names what comes alone.
         router: what the module is called that chooses experts.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
         modules: see there, as for ``states``; None where all layers have attention.
@@ -160,6 +163,7 @@ class Family:
     fixed_activation: str | None = None
     query_key_value: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
+    is_gated: bool = True
     router: str = "gate"
     is_interleaved: bool = False
     modules: Modules = Modules()

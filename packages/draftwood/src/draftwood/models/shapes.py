@@ -28,7 +28,7 @@ NORMED_WHOLE = (
     *("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM", "MiniMaxM2ForCausalLM"),
 )
 """Classes that norm queries and keys across all heads."""
-NORMS_WITH_BIAS = ("StableLmForCausalLM",)
+NORMS_WITH_BIAS = ("StableLmForCausalLM", "NemotronForCausalLM", "Starcoder2ForCausalLM")
 CONVOLUTIONS = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
 """Classes whose layers without attention look a few rows back and have no other state."""
 JOINED_STATES = ("Qwen3NextForCausalLM",)
@@ -193,7 +193,7 @@ def _network(config: ModelConfiguration) -> dict[str, Shape]:
     has_bias = bool(getattr(config, "mlp_bias", getattr(config, "use_bias", False)))
     shapes = _linear(f"{modules.network}.{modules.down}", inner, hidden, has_bias)
     for part in names:
-        width = 2 * inner // len(names)
+        width = 2 * inner // len(names) if config.family.is_gated else inner
         shapes |= _linear(f"{modules.network}.{part}", hidden, width, has_bias)
     return shapes
 

@@ -5,7 +5,7 @@
 
 namespace draftwood {
 
-enum Activation : int32_t { SILU = 0, GELU_TANH = 1 };
+enum Activation : int32_t { SILU = 0, GELU_TANH = 1, RELU_SQUARED = 2 };
 
 // 2 ulp, and not a number where x is none.
 inline Floats hyperbolic_tangent(Floats x) {
@@ -42,6 +42,9 @@ inline Floats gelu_tanh(Floats x) {
     return x * 0.5f * (1.0f + hyperbolic_tangent(inner));
 }
 
+// So et al. 2021, arXiv:2109.08668; not a number where x is none.
+inline Floats relu_squared(Floats x) { return chosen(below(x, Floats{}), Floats{}, x * x); }
+
 // How a network gates: what is gated, plus a shift, times an activation of its gate, of which only
 // the inner part is steeper; both are bounded first, gates only from above. With a slope, a limit
 // and a shift it is GPT-OSS's (OpenAI 2025, arXiv:2508.10925).
@@ -52,6 +55,7 @@ struct Gating {
     Floats gate(Floats values) const {
         if (limit != 0) values = chosen(below(all(limit), values), all(limit), values);
         if (activation == GELU_TANH) return gelu_tanh(values);
+        if (activation == RELU_SQUARED) return relu_squared(values);
         return slope == 1 ? silu(values) : silu(values * all(slope)) / all(slope);
     }
 

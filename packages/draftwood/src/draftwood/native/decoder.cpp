@@ -619,11 +619,9 @@ private:
     }
 
     const float* embed_for_layers(int row, int width) {
-        const LayerInputs& inputs = decoder.inputs;
         float* const embedded = row_of_floats(width);
-        const int64_t token = run.tokens[row];
-        embed(decoder, inputs.embedding, token, width, inputs.embedding_scale, embedded,
-              [&] { read_stored(*inputs.stored, token, embedded); });
+        read_stored(*decoder.inputs.embedding, run.tokens[row], embedded);
+        for (int i = 0; i < width; i++) embedded[i] *= decoder.inputs.embedding_scale;
         return embedded;
     }
 
@@ -1190,12 +1188,13 @@ private:
                      values = scratch.marks.added(index, GATE, row, tile, values);
                      store(gated(row) + tile * LANES, decoder.gating.gate(values));
                  });
-        products(layer.up, rows, whole(), first, last,
-                 [&](int row, int tile, Floats values) {
-                     values = scratch.marks.added(index, UP, row, tile, values);
-                     float* to = gated(row) + tile * LANES;
-                     store(to, load(to) * decoder.gating.gated(values));
-                 });
+        if (layer.up.outputs)  // else nothing is gated, and this is all
+            products(layer.up, rows, whole(), first, last,
+                     [&](int row, int tile, Floats values) {
+                         values = scratch.marks.added(index, UP, row, tile, values);
+                         float* to = gated(row) + tile * LANES;
+                         store(to, load(to) * decoder.gating.gated(values));
+                     });
         encode_blocks(scratch.wide, {0, whole()},
                       {groups.first * GROUP, std::min(groups.last * GROUP, width)},
                       [&](int row, int from, int) { return gated(row) + from; });
@@ -1269,10 +1268,12 @@ private:
                  [&](int row, int tile, Floats values) {
                      store(gated(row) + tile * LANES, decoder.gating.gate(values));
                  });
-        products(expert.up, group.narrow, rows, first, last, [&](int row, int tile, Floats values) {
-            float* to = gated(row) + tile * LANES;
-            store(to, load(to) * decoder.gating.gated(values));
-        });
+        if (expert.up.outputs)
+            products(expert.up, group.narrow, rows, first, last,
+                     [&](int row, int tile, Floats values) {
+                         float* to = gated(row) + tile * LANES;
+                         store(to, load(to) * decoder.gating.gated(values));
+                     });
         for (int row = 0; row < rows; row++)
             group.wide.encode(row, from, gated(row) + from, std::min(GROUP, width - from));
     }

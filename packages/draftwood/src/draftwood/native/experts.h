@@ -12,7 +12,7 @@
 namespace draftwood {
 
 struct Expert {
-    Matrix gate, up, down;
+    Matrix gate, up, down;  // nothing is gated where there is no second
 };
 
 struct Experts {

@@ -211,7 +211,7 @@ private:
 // The weights of an output in the order of its inputs (packing.cpp).
 void read_output(const Matrix& matrix, int output, float* weights);
 
-// The same of a row of blocks as a file stores it (blocks.h).
+// The same of a row of blocks, or of floats, as a file stores it (blocks.h).
 struct StoredBlocks;
 void read_stored(const StoredBlocks& stored, int64_t row, float* weights);
 

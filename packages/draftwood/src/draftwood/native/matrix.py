@@ -120,12 +120,6 @@ class Blocks:
         """The stored rows, one behind the other."""
         return np.ascontiguousarray(self.stored)
 
-    def numbers(self) -> np.ndarray:
-        """The file's own numbers, as bits of bfloat16 where it has these, else in float32."""
-        if self.format != "BF16" or self.order is not None:
-            return self.floats()
-        return self.read().view(np.uint16)
-
     def rows(self) -> Int[np.ndarray, " outputs"]:
         """The stored row of each output."""
         return np.arange(self.shape[0]) if self.order is None else self.order
@@ -418,23 +412,31 @@ def fill(
         blocks.let_go()
 
 
-class BlocksInPlace:
-    """Blocks of a file of which single rows are read, as they lie there.
+class RowsInPlace:
+    """A table of which single rows are read, where they lie in a file or in memory.
+
+    Args:
+        table: blocks, or floats in an array or a tensor.
 
     Attributes:
         pointer: to the structure that the library reads them by.
     """
 
-    def __init__(self, blocks: Blocks) -> None:
-        factor = library().draftwood_block_factor(formats()[blocks.format])
-        shape = CMatrix(format=formats()[blocks.format], outputs=1, inputs=blocks.inputs)
-        shape.encoding, shape.factor = FLOATS, factor
-        self._kept = shape, blocks.read(), *_code_books(blocks.format)
+    def __init__(self, table: Weights) -> None:
+        if isinstance(table, Blocks):
+            name, rows, inputs = table.format, table.read(), table.inputs
+        else:
+            rows = np.ascontiguousarray(bits_of(table) if is_bfloat16(table) else as_array(table))
+            name, inputs = _OF_FLOATS[rows.dtype.name], rows.shape[1]
+        shape = CMatrix(format=formats()[name], outputs=1, inputs=inputs, encoding=FLOATS)
+        shape.factor = library().draftwood_block_factor(shape.format)
+        self._kept = shape, rows, *_code_books(name)
         begin, grid, signs = (each.ctypes.data for each in self._kept[1:])
         stored = CStoredBlocks(begin, None, grid, signs, ctypes.pointer(shape))
         self.pointer = ctypes.pointer(stored)
 
 
+_OF_FLOATS = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 _SIGN_BITS = {"IQ2_XXS": 2, "IQ3_XXS": 3}
 
 

@@ -86,9 +86,8 @@ struct Layer {
 // (per-layer embeddings of Gemma 4). A layer gates its part by a product of the stream.
 struct LayerInputs {
     int32_t size;  // of a layer's part; 0 for none
-    float embedding_scale, scale;  // of what is embedded; of the product, which is then normed
-    const void* embedding;         // [vocabulary][layers * size], or null where a file has blocks
-    const StoredBlocks* stored;    // a row of which is read when it is needed
+    float embedding_scale, scale;   // of what is embedded; of the product, which is then normed
+    const StoredBlocks* embedding;  // [vocabulary][layers * size], read row by row where they lie
     Matrix projection;
     Norm norm;  // [size]
 };

@@ -55,8 +55,23 @@ void read_output(const Matrix& matrix, int output, float* weights) {
     read_outputs_of_tile(matrix, &wanted, &wanted + 1);
 }
 
-// Laid out alone, in memory of the calling thread.
+template <class Number>
+static void read_floats(const StoredBlocks& stored, int64_t row, float* weights) {
+    const int width = stored.matrix->inputs;
+    const Number* const from = (const Number*)stored.rows + row * width;
+    for (int i = 0; i < width; i++) {
+        if constexpr (std::is_same_v<Number, bfloat16>) weights[i] = to_float(from[i]);
+        else weights[i] = (float)from[i];
+    }
+}
+
+// Blocks are laid out alone, in memory of the calling thread.
 void read_stored(const StoredBlocks& stored, int64_t row, float* weights) {
+    switch (stored.matrix->format) {
+        case FLOAT32: return read_floats<float>(stored, row, weights);
+        case FLOAT16: return read_floats<float16>(stored, row, weights);
+        case BFLOAT16: return read_floats<bfloat16>(stored, row, weights);
+    }
     static thread_local std::vector<Ints> codes;
     static thread_local std::vector<Floats> scales;
     Matrix alone = *stored.matrix;

@@ -53,31 +53,23 @@ inline void normed(const Decoder& decoder, const float* values, int count, const
 }
 
 template <class Number>
-inline void embed_numbers(const Number* embedded, int count, float scale, float* to) {
-    for (int i = 0; i < count; i++) {
+inline void embed_numbers(const Decoder& decoder, const Number* embedded, float* to) {
+    for (int i = 0; i < decoder.hidden; i++) {
         Number scaled;  // rounded, as the model's own embedding does
-        put(&scaled, to_float(embedded[i]) * scale);
+        put(&scaled, to_float(embedded[i]) * decoder.embedding_scale);
         to[i] = to_float(scaled);
     }
 }
 
-// A row of a table that has numbers, or is read otherwise.
-template <class Read>
-inline void embed(const Decoder& decoder, const void* numbers, int64_t row, int width, float scale,
-                  float* to, Read read) {
-    if (!numbers) {
-        read();
-        for (int i = 0; i < width; i++) to[i] *= scale;
+inline void embed(const Decoder& decoder, int64_t token, float* to) {
+    if (!decoder.embedding) {
+        read_output(decoder.embedding_codes, (int)token, to);
+        for (int i = 0; i < decoder.hidden; i++) to[i] *= decoder.embedding_scale;
         return;
     }
-    const size_t first = (size_t)row * width;
-    if (decoder.is_bfloat16) embed_numbers((const bfloat16*)numbers + first, width, scale, to);
-    else embed_numbers((const float*)numbers + first, width, scale, to);
-}
-
-inline void embed(const Decoder& decoder, int64_t token, float* to) {
-    embed(decoder, decoder.embedding, token, decoder.hidden, decoder.embedding_scale, to,
-          [&] { read_output(decoder.embedding_codes, (int)token, to); });
+    const size_t first = (size_t)token * decoder.hidden;
+    if (decoder.is_bfloat16) embed_numbers(decoder, (const bfloat16*)decoder.embedding + first, to);
+    else embed_numbers(decoder, (const float*)decoder.embedding + first, to);
 }
 
 // A row of the target's states of one of the layers that are given.

@@ -12,7 +12,7 @@ from ctypes import (
     c_void_p,
 )
 
-ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "relu2": 2}
 
 
 class CGating(Structure):
@@ -118,8 +118,7 @@ class CLayerInputs(Structure):
     _fields_ = (
         ("size", c_int32),
         *((name, c_float) for name in ("embedding_scale", "scale")),
-        ("embedding", c_void_p),
-        ("stored", POINTER(CStoredBlocks)),
+        ("embedding", POINTER(CStoredBlocks)),
         ("projection", CMatrix),
         ("norm", CNorm),
     )

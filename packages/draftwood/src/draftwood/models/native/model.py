@@ -126,7 +126,9 @@ class NativeModel(DecoderModel[BlockPool]):
             self.abilities -= {"partial", "halves", "resume"}
             self.abilities -= {"embeddings", "adapted_rows", "beside"}
         if any(layer.source is not None for layer in decoder.layers):
-            self.abilities -= {"partial", "cache"}
+            self.abilities -= {"partial"}
+        if any(layer.attention is not None for layer in decoder.layers):
+            self.abilities -= {"cache", "adapted_rows"}  # which go by one shape of all layers
         if any(layer.scale != 1.0 for layer in decoder.layers):
             self.abilities -= {"halves"}
         self.rounded: RoundedWeights | None = None  # that run in the place of ``weights``

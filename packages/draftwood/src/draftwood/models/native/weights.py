@@ -22,12 +22,11 @@ from draftwood.native import library, structures
 from draftwood.native.formats import CacheNumbers, CacheType, HalfType, Products
 from draftwood.native.matrix import (
     Blocks,
-    BlocksInPlace,
     Fill,
     LargePages,
     Matrix,
+    RowsInPlace,
     Weights,
-    block_formats,
 )
 from draftwood.native.matrix import fill as fill_blocks
 
@@ -267,31 +266,29 @@ class NativeWeights(PackedLayers):
             norm=self.norm_of(decoder.norm),
             lm_head=self.lm_head.structure,
             layers=layers,
-            inputs=self._inputs(decoder.inputs, half_type),
+            inputs=self._inputs(decoder.inputs),
         )
 
-    def _inputs(self, inputs: LayerInputs | None, half_type: HalfType) -> structures.CLayerInputs:
+    def _inputs(self, inputs: LayerInputs | None) -> structures.CLayerInputs:
         if inputs is None:
             return structures.CLayerInputs()
-        found, embedding = structures.CLayerInputs(), inputs.embedding
-        if isinstance(embedding, Blocks) and embedding.format in block_formats():
-            in_place = BlocksInPlace(embedding)
-            self.memory.append(in_place)
-            found.stored = in_place.pointer
-        else:
-            numbers = embedding.numbers() if isinstance(embedding, Blocks) else embedding
-            found.embedding = self.address(_floats(numbers, half_type))
-        found.size, found.scale = inputs.size, inputs.scale
-        found.embedding_scale, found.norm = inputs.embedding_scale, self.norm_of(inputs.norm)
-        found.projection = self.structure_of("input_projection", inputs.projection)
-        return found
+        table = RowsInPlace(inputs.embedding)
+        self.memory.append(table)
+        return structures.CLayerInputs(
+            size=inputs.size,
+            embedding_scale=inputs.embedding_scale,
+            scale=inputs.scale,
+            embedding=table.pointer,
+            projection=self.structure_of("input_projection", inputs.projection),
+            norm=self.norm_of(inputs.norm),
+        )
 
     def _embedding_of(self, embedding: Weights, half_type: HalfType) -> np.ndarray | Matrix:
         """Floats, or the bits of bfloat16, or blocks as the file has them, of which a row is read
         when it is needed.
         """
         if not isinstance(embedding, Blocks):
-            return _floats(embedding, half_type)
+            return as_floats(embedding) if half_type == "float32" else bits_of(embedding)
         of_products = self.weight_bytes, self.multiply_adds
         table = self._packed("embedding", Projection(embedding, None))
         self.weight_bytes, self.multiply_adds = of_products  # products read none of it
@@ -341,10 +338,6 @@ def saves_by_int4(weights: NativeWeights) -> bool:
     count = sum(each.outputs * each.inputs for each in every)
     is_fast = bool(library.instructions(True))
     return is_fast and not weights.is_mixture and 8 * weights.weight_bytes > LEAST_BITS * count
-
-
-def _floats(embedding: Any, half_type: HalfType) -> np.ndarray:
-    return as_floats(embedding) if half_type == "float32" else bits_of(embedding)
 
 
 def _is_tied(decoder: Decoder) -> bool:
