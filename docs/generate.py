@@ -88,9 +88,15 @@ def models_page() -> str:
         files.setdefault(classes[known.model_type], []).append(f"`{name}`")
         if known.of_experts is not None:
             files.setdefault(classes[known.of_experts], []).append(f"`{name}`")
+    readers = {family.title: name for name, family in FAMILIES.items()}
     own = [
-        (family.title, f"`{name}`", ", ".join(files.get(name, ())))
+        (
+            family.title,
+            f"`{name}`" + _of_images(readers, family.title),
+            ", ".join(files.get(name, ())),
+        )
         for name, family in FAMILIES.items()
+        if not family.title.endswith(IMAGES)
     ]
     tested = {classes[getattr(transformers, config).model_type] for config, _ in TESTED.values()}
     others = ", ".join(
@@ -105,7 +111,8 @@ def models_page() -> str:
         (f"`{classes[model_type]}`", f"`{layer}`", RECURRENCES[layer].title)
         for name, model_type in kinds.items()
         for layer in RECURRENCES
-        if name == max((each for each in kinds if layer.startswith(each)), key=len)
+        if classes[model_type] not in FAMILIES
+        and name == max((each for each in kinds if layer.startswith(each)), key=len)
     ]
     frame = (ROOT / "docs" / "models.md.in").read_text().replace("{{ others }}", others)
     for name, head, rows in (
@@ -114,6 +121,15 @@ def models_page() -> str:
     ):
         frame = frame.replace("{{ " + name + " }}", markdown(head, rows))
     return frame
+
+
+IMAGES = " with images (text alone)"
+
+
+def _of_images(readers: dict[str, str], title: str) -> str:
+    """Name the class that reads images too, where a family has one."""
+    name = readers.get(title + IMAGES)
+    return "" if name is None else f", `{name}`"
 
 
 def transformers_page() -> str:
