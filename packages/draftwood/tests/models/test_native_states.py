@@ -407,17 +407,27 @@ LACKING = {
 """Methods that leave out layers or parts of the text, or read keys and values."""
 
 
-@pytest.mark.parametrize("name", thinned(NAMES, 8))
-def test_methods_write_what_plain_decoding_writes(name: str) -> None:
-    model, prompt = native(products="int8"), some_tokens(20) * 2
+def assert_writes_as_plain(name: str, model: NativeModel, count: int) -> None:
+    """A method writes what plain decoding does, where it should, or is refused by name."""
+    prompt = some_tokens(20) * 2
     if name in LACKING:
         with pytest.raises(ValueError, match="needs a model that"):
             method_of(name, model)
         return
     method = method_of(name, model)
     for temperature in (0.0, 1.0):
-        wanted = plain_text(model, temperature, 60, tuple(prompt))
-        found = text_of(model, method, Sampling(temperature), 60, prompt)
+        wanted = plain_text(model, temperature, count, tuple(prompt))
+        found = text_of(model, method, Sampling(temperature), count, prompt)
         is_same = method.verifier.exact_for and temperature == 0
         if is_same or isinstance(method.verifier, Match):
             assert found == wanted
+
+
+@pytest.mark.parametrize("name", thinned(NAMES, 8))
+def test_methods_write_what_plain_decoding_writes(name: str) -> None:
+    assert_writes_as_plain(name, native(products="int8"), 60)
+
+
+@pytest.mark.parametrize("name", thinned(NAMES, 8, first=5))
+def test_methods_write_the_same_over_state_spaces(name: str) -> None:
+    assert_writes_as_plain(name, native("granite-states-experts", "int8"), 50)

@@ -17,11 +17,9 @@ from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
 from draftwood.native.formats import CacheType, Products
-from draftwood.sampling import Sampling
-from draftwood.verifiers.match import Match
 from families import UNLIKE, VOCAB, assert_close, hf_model, plainly, some_tokens
-from models.test_native_states import logits, some_draft
-from text.test_ends import NAMES, method_of, plain_text, text_of
+from models.test_native_states import assert_writes_as_plain, logits, some_draft
+from text.test_ends import NAMES
 from thinning import thinned
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
@@ -237,24 +235,6 @@ def test_configurations_of_another_shape_are_refused(changed: dict[str, Any], sa
         ModelConfiguration(told(**changed))
 
 
-LACKING = {
-    *("layer-skip", "layer-search", "early-exit", "ppd", "ppd-pipelined", "del", "propd"),
-    *("windowed", "longspec", "masked-block", "masked-in-pass"),
-}
-"""Methods that leave out layers or parts of the text, or read keys and values."""
-
-
 @pytest.mark.parametrize("name", thinned(NAMES, 8, first=3))
 def test_methods_write_what_plain_decoding_writes_over_such_layers(name: str) -> None:
-    model, prompt = native_of("gemma4-inputs", "int8"), some_tokens(20) * 2
-    if name in LACKING:
-        with pytest.raises(ValueError, match="needs a model that"):
-            method_of(name, model)
-        return
-    method = method_of(name, model)
-    for temperature in (0.0, 1.0):
-        wanted = plain_text(model, temperature, 50, tuple(prompt))
-        found = text_of(model, method, Sampling(temperature), 50, prompt)
-        is_same = method.verifier.exact_for and temperature == 0
-        if is_same or isinstance(method.verifier, Match):
-            assert found == wanted
+    assert_writes_as_plain(name, native_of("gemma4-inputs", "int8"), 50)
