@@ -17,7 +17,8 @@ def copy_last_layers(
     if target.final_norm is not None:
         head.norm.weight.copy_(target.final_norm)
     for layer, known in zip(reversed(layers), reversed(target.last_layers), strict=False):
-        given = {name: known[name] for name, _ in layer.named_parameters() if name in known}
+        named = {name: part for name, part in layer.named_parameters() if name in known}
+        given = {name: known[name] for name in named if known[name].shape == named[name].shape}
         layer.load_state_dict(given, strict=False)
 
 

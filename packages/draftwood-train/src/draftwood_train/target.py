@@ -23,6 +23,7 @@ MATRICES = {
     "up": "mlp.up_proj",
     "down": "mlp.down_proj",
 }
+OF_NETWORK = {own: name for own, name in MATRICES.items() if name.startswith("mlp.")}
 NORMS = {
     "attention_norm": "input_layernorm",
     "key_norm": "self_attn.k_norm",
@@ -137,12 +138,14 @@ def _last_layers(layers: Sequence[Any]) -> list[Mapping[str, Tensor]]:
     """The weights of the last layers by their names in Transformers, without those they lack."""
     found: list[Mapping[str, Tensor]] = []
     for layer in layers:
-        matrices = {name: getattr(layer, own) for own, name in MATRICES.items()}
+        # what stands in the place of attention is no head's
+        owned = MATRICES if layer.recurrence is None else OF_NETWORK
+        matrices = {name: getattr(layer, own) for own, name in owned.items()}
         norms = {name: getattr(layer, own) for own, name in NORMS.items()}
         weights = {name: part.floats for name, part in matrices.items() if part is not None}
         weights |= {name: part.weight for name, part in norms.items() if part is not None}
         named = {f"{name}.weight": each for name, each in weights.items()}
-        parts = {own: getattr(layer, own) for own in BIASED}
+        parts = {own: getattr(layer, own) for own in BIASED if own in owned}
         biases = {f"{MATRICES[own]}.bias": part.bias for own, part in parts.items() if part}
         named |= {name: each for name, each in biases.items() if each is not None}
         found.append({name: as_tensor(each).float() for name, each in named.items()})

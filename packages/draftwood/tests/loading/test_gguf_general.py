@@ -22,6 +22,7 @@ from draftwood.loading.gguf_blocks import blocks_folder, own_products
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import LoadedModel, load_model, load_tokenizer
 from draftwood.loading.weights import decoder_of
+from draftwood.models import configuration_newer
 from draftwood.native.library import available
 from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear
 from draftwood_torch.models.transformers import TransformersModel
@@ -35,6 +36,13 @@ WIDE: dict[str, dict[str, Any]] = {
     "gpt2": {"hidden_size": 256, "n_embd": 256},
 }
 TIED = ("gpt2",)
+
+
+@pytest.fixture(autouse=True)
+def unknown_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two classes that run natively stand for those that do not."""
+    for name in ("starcoder2", "nemotron"):
+        monkeypatch.delitem(configuration_newer.NEWER, name)
 
 
 def encoder(format: str | None) -> Callable[[np.ndarray], np.ndarray] | None:

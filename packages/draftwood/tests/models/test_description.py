@@ -25,6 +25,7 @@ from draftwood.models.description import describe
 from draftwood.models.model import Cpu
 from draftwood.models.native import NativeModel
 from draftwood.models.rotary import RUN, power, rotary_of
+from draftwood.models.shapes import tensor_shapes
 from draftwood.native.matrix import Blocks
 from draftwood_torch.loading.skeleton import skeleton
 from draftwood_torch.models.reading import read_decoder
@@ -380,6 +381,28 @@ def test_defaults_are_those_of_the_classes_of_transformers(model_type: str) -> N
         assert found == {**theirs.rope_parameters}
     else:
         assert {key: {**each} for key, each in theirs.rope_parameters.items()} == found
+
+
+STRAY: dict[str, list[tuple[str, Any]]] = {
+    "llama": [("rotary_dim", 4), ("moe_layer_interval", 2)],
+    "minimax-m2": [("use_expert_bias", False), ("first_k_dense_replace", 1)],
+    "ernie-experts": [("use_expert_bias", False), ("n_shared_experts", 3)],
+    "glm4-experts": [("rotary_dim", 8), ("moe_layer_interval", 2), ("decoder_sparse_step", 2)],
+    "qwen3-experts": [("n_shared_experts", 1), ("first_k_dense_replace", 1)],
+    "lfm2-experts": [("first_k_dense_replace", 0)],
+    "bamba": [("partial_rotary_factor", 1.0)],
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"), [(name, *each) for name, pairs in STRAY.items() for each in pairs]
+)
+def test_keys_of_other_classes_say_nothing(family: str, key: str, value: Any) -> None:
+    """As Transformers ignores them too."""
+    own = told(hf_model(family))
+    found, wanted = ModelConfiguration({**own, key: value}), ModelConfiguration(own)
+    assert tensor_shapes(found) == tensor_shapes(wanted)
+    assert found.rope_parameters == wanted.rope_parameters
 
 
 def test_end_tokens_are_read_as_transformers_does() -> None:

@@ -430,4 +430,4 @@ def test_methods_write_what_plain_decoding_writes(name: str) -> None:
 
 @pytest.mark.parametrize("name", thinned(NAMES, 8, first=5))
 def test_methods_write_the_same_over_state_spaces(name: str) -> None:
-    assert_writes_as_plain(name, native("granite-states-experts", "int8"), 50)
+    assert_writes_as_plain(name, native("granite-states", "int8"), 50)

@@ -19,6 +19,15 @@ from draftwood_train.recipe import Judged, PackedRows, TargetWeights
 from draftwood_train.recipes.dflash import counted_slots, faded_loss
 from draftwood_train.unrolled import shifted
 
+OF_LLAMA = tuple(
+    f"{name}.weight"
+    for name in (
+        *("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        *("self_attn.o_proj", "post_attention_layernorm"),
+        *("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
+    )
+)
+"""Weights of a layer without which the target's layers cannot run here."""
 JUDGED = 8
 """Every so many-th place of a text is judged."""
 
@@ -55,6 +64,12 @@ class MaskedRecipe:
         """An adapter that adds nothing yet; its vectors begin as the mean of all embeddings."""
         if len(target.last_layers) != target.layers:
             raise ValueError("a mask adapter needs all layers of its target, as train masked reads")
+        lacking = [part for own in target.last_layers for part in OF_LLAMA if part not in own]
+        if lacking:
+            raise ValueError(
+                f"a mask adapter needs a target of Llama's parts, and a layer has no {lacking[0]};"
+                " train a drafter of another kind for it"
+            )
         config = config_type("masked")(target.sizes, target.layers, self.masks, self.rank)
         head: Any = new_network(config)
         with torch.no_grad():

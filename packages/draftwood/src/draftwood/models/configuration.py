@@ -29,7 +29,9 @@ SAME = ("num_experts", "num_local_experts")
 """Two names of one number."""
 OF_SOME_CLASSES = (
     *("attention_bias", "mlp_bias", "use_qkv_bias", "layer_types", *SAME),
-    *("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"),
+    *("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step", "use_expert_bias"),
+    *("moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "rotary_dim"),
+    *("first_k_dense_replace", "num_dense_layers", "n_shared_experts", "moe_num_shared_experts"),
 )
 """Keys that say nothing in files of classes without them."""
 
@@ -322,7 +324,9 @@ def _rope_parameters(
     told.setdefault("rope_theta", text.get("rope_theta", kind.theta))
     turned = getattr(config, "rotary_dim", None)
     usual = kind.partial if turned is None else turned / config.head_size
-    if (partial := text.get("partial_rotary_factor", usual)) is not None:
+    if config.architecture != "BambaForCausalLM":  # which knows better than its file
+        usual = text.get("partial_rotary_factor", usual)
+    if (partial := usual) is not None:
         told.setdefault("partial_rotary_factor", partial)
     told.setdefault("rope_type", told.get("type", "default"))
     if config.architecture == "Phi3ForCausalLM" and told["rope_type"] in ("su", "yarn"):

@@ -9,6 +9,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of layers, by what their attention sees."""
 TILED = "linear_value_heads_tiled"
 """Key of a configuration whose tensors have heads of values as GGUF files have them."""
+APART = "shared_network_apart"
+"""Key of one whose gates and what they gate lie in two tensors, as GGUF files of Granite have them.
+"""
 _OF_STATES = (FULL, "linear_attention")
 
 

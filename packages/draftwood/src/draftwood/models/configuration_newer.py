@@ -104,6 +104,7 @@ NEWER = {
         values_of(_GRANITE_SIZES, **_GRANITE, **_SPACE, layer_types=None)
         | {"shared_intermediate_size": 1024, "position_embedding_type": None},
         layer_types=lambda config: ["linear_attention"] * config.num_hidden_layers,
+        older={"layers_block_type": "layer_types"},
         complete=_even_heads,
     ),
     "bamba": ConfigurationClass(

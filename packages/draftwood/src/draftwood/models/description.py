@@ -23,7 +23,7 @@ from draftwood.models.decoder import (
 )
 from draftwood.models.family import ACTIVATIONS, Family, Scales
 from draftwood.models.rotary import rotary_of
-from draftwood.models.shapes import Shape, require_shape, tensor_shapes
+from draftwood.models.shapes import Shape, gate_up, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
 
 PARTS = ("gate", "up", "down")
@@ -269,7 +269,7 @@ class _Description:
         """The gate and what it gates, also where one tensor holds both below each other; the gate
         alone where nothing is gated.
         """
-        parts = [self._projection(at + name) for name in self.family.gate_up]
+        parts = [self._projection(at + name) for name in gate_up(self.config)]
         if self.family.is_gated and len(parts) == 1:
             half = parts[0].weight.shape[0] // 2
             parts = parts[0].split([half, half])

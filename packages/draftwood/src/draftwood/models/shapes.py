@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.configuration_class import APART
 from draftwood.models.family import Family
 
 Shape = tuple[int, ...]
@@ -41,7 +42,7 @@ SMALL_OF_STATES = tuple(
     f"{name}.weight"
     for name in (
         *("linear_attn.in_proj_a", "linear_attn.in_proj_b", "linear_attn.in_proj_ba"),
-        *("linear_attn.conv1d", "conv.conv", "mamba.conv1d"),
+        *("linear_attn.conv1d", "conv.conv", "mamba.conv1d", "mamba.norm"),
     )
 )
 """Tensors of a recurrence that are no matrices, or too small to be packed by themselves."""
@@ -189,13 +190,18 @@ def _convolution(config: ModelConfiguration) -> dict[str, Shape]:
 
 def _network(config: ModelConfiguration) -> dict[str, Shape]:
     hidden, inner = config.get("hidden_size"), config.inner_size
-    names, modules = config.family.gate_up, config.family.modules
+    names, modules = gate_up(config), config.family.modules
     has_bias = bool(getattr(config, "mlp_bias", getattr(config, "use_bias", False)))
     shapes = _linear(f"{modules.network}.{modules.down}", inner, hidden, has_bias)
     for part in names:
         width = 2 * inner // len(names) if config.family.is_gated else inner
         shapes |= _linear(f"{modules.network}.{part}", hidden, width, has_bias)
     return shapes
+
+
+def gate_up(config: ModelConfiguration) -> tuple[str, ...]:
+    """Names of a network's modules before the last."""
+    return ("gate_proj", "up_proj") if getattr(config, APART, False) else config.family.gate_up
 
 
 def _experts(config: ModelConfiguration) -> dict[str, Shape]:
