@@ -185,7 +185,7 @@ def test_files_of_floats_are_packed_where_few_bits_are_asked_for(tmp_path: Path)
 
 
 def test_in_bfloat16_and_elsewhere_it_is_converted(tmp_path: Path) -> None:
-    path = general_file(tmp_path / "m.gguf", "starcoder2", "Q8_0")
+    path = general_file(tmp_path / "m.gguf", "gpt2", "Q8_0")
     found = load_model(str(path), "bfloat16", "cpu")
     assert found.dtype == "bfloat16"
     assert not packed_matrices(hf_model_of(found))
@@ -211,8 +211,8 @@ def test_a_file_that_changes_or_lacks_tensors_is_refused(tmp_path: Path) -> None
 
 
 def test_what_asks_for_layers_of_the_native_path_says_why_not(tmp_path: Path) -> None:
-    path = general_file(tmp_path / "m.gguf", "starcoder2", "Q8_0")
-    with pytest.raises(ValueError, match=r"^no heads .*m\.gguf: Starcoder2ForCausalLM is"):
+    path = general_file(tmp_path / "m.gguf", "gpt2", "Q8_0")
+    with pytest.raises(ValueError, match=r"^no heads .*m\.gguf: GPT2LMHeadModel is"):
         decoder_of(str(path), "no heads for")
     with pytest.raises(ValueError, match="a cache in int8 is for the native path"):
         load_model(str(path), None, "cpu", cache="int8")
