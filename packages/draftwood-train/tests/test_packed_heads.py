@@ -21,6 +21,7 @@ from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
 from draftwood.testing.heads import TINY
 from draftwood_train.cli.recipe import recipe_names
+from draftwood_train.recipes.masked import OF_LLAMA
 from draftwood_train.registry import recipe_class
 from training_cases import LAYERS, SIZES, VOCAB, target
 
@@ -31,7 +32,8 @@ FORMATS: tuple[BlockFormat, ...] = ("Q8_0", "Q4_1")
 def test_a_head_of_a_recipe_is_smaller_in_blocks(name: str, tmp_path: Path) -> None:
     sizes = replace(SIZES, hidden=64, intermediate_size=128, head_dim=16)
     own = replace(target(), sizes=sizes, embedding=target().embedding.repeat(1, 4))
-    own = replace(own, head=own.embedding[own.draft_tokens], last_layers=[{}] * LAYERS)
+    layer = dict.fromkeys(OF_LLAMA, own.embedding)  # whose shapes nothing looks at here
+    own = replace(own, head=own.embedding[own.draft_tokens], last_layers=[layer] * LAYERS)
     network = recipe_class(name)().build(own)
     fingerprint = TargetFingerprint("tiny", VOCAB, sizes.hidden, LAYERS)
     trained = TrainedHead.with_fingerprint(network, own.draft_tokens, fingerprint)
