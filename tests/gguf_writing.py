@@ -16,14 +16,25 @@ TOKENS = ["<s>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), 
 MERGES = ["Ġ a", "Ġ t"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 Kind = Callable[[str], gguf.GGMLQuantizationType]
-SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe")
-INTERLEAVED = ("llama", "smollm3", "granite", "mistral3", "internlm2")
+SHIFTED_NORMS = ("gemma", "gemma2", "gemma3", "nemotron", "qwen35", "qwen35moe", "qwen3next")
+INTERLEAVED = (
+    *("llama", "smollm3", "granite", "mistral3", "internlm2", "granitemoe", "granitehybrid"),
+)
 WHOLE = {
     "self_attn.sinks": "attn_sinks.weight",
     "layer_scalar": "layer_output_scale.weight",
     "router.scale": "ffn_gate_inp.scale",
     "router.per_expert_scale": "ffn_down_exps.scale",
     "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    **dict.fromkeys(
+        (
+            "feed_forward.expert_bias",
+            "mlp.gate.moe_statics.e_score_correction_bias",
+            "mlp.gate.e_score_correction_bias",
+            "mlp.e_score_correction_bias",
+        ),
+        "exp_probs_b.bias",
+    ),
 }
 """Tensors of a layer that stay whole, and their names in files."""
 
@@ -98,9 +109,10 @@ def shape_of(config: Any) -> dict[str, Any]:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     rope = getattr(config, "rope_parameters", None) or {}
     rope = rope.get("full_attention", rope)
+    is_lfm2 = config.model_type in ("lfm2", "lfm2_moe")
     for kind, names in {
-        "rms_": ("norm_eps",) if config.model_type == "lfm2" else ("rms_norm_eps",),
-        "": ("layer_norm_eps", "norm_epsilon", *(("norm_eps",) * (config.model_type != "lfm2"))),
+        "rms_": ("norm_eps",) if is_lfm2 else ("rms_norm_eps",),
+        "": ("layer_norm_eps", "norm_epsilon", *(("norm_eps",) * (not is_lfm2))),
     }.items():
         shape |= {
             f"attention.layer_norm_{kind}epsilon": getattr(config, name)
@@ -142,22 +154,63 @@ def laid_out(
             continue
         if (own := WHOLE.get(".".join(name.split(".")[3:]))) is not None:
             found[f"blk.{name.split('.')[2]}.{own}"] = values
+        elif name.endswith(".in_proj_qkvz.weight"):
+            found |= _states_apart(f"blk.{name.split('.')[2]}.", values, config)
+        elif ".shared_mlp." in name:
+            found |= _shared_network(name, values, config)
         elif ".experts." in name:
             found |= _experts(name, values, architecture)
         else:
-            known = name.replace(".dt_bias", ".dt_proj.bias")
+            known = name.replace(".dt_bias", ".dt_proj.bias").replace(
+                "_moe.router", "_moe.router.layer"
+            )
             told = names.get_name(known, try_suffixes=(".weight", ".bias"))
             assert told is not None, name
             found[told] = _laid_out(name, values, architecture, config)
     return found
 
 
+def _states_apart(before: str, values: np.ndarray, config: Any) -> dict[str, np.ndarray]:
+    """Inputs of recurrences of Qwen3-Next: the gate apart from all else, head by head."""
+    key, keys = config.linear_key_head_dim, config.linear_num_key_heads
+    gate = config.linear_value_head_dim * config.linear_num_value_heads // keys
+    heads = np.split(values.reshape(keys, -1, values.shape[1]), [key, 2 * key, 2 * key + gate], 1)
+    *fed, gates = (each.reshape(-1, values.shape[1]) for each in heads)
+    return {
+        f"{before}attn_qkv.weight": np.concatenate(fed),
+        f"{before}attn_gate.weight": gates,
+    }
+
+
+def _shared_network(name: str, values: np.ndarray, config: Any) -> dict[str, np.ndarray]:
+    """Granite's: gates apart from what they gate; it stands alone where there are no experts."""
+    before = f"blk.{name.split('.')[2]}.ffn_"
+    ending = "_shexp.weight" if config.num_local_experts else ".weight"
+    if name.endswith("output_linear.weight"):
+        return {f"{before}down{ending}": values}
+    gate, up = np.split(values, 2)
+    return {f"{before}gate{ending}": gate, f"{before}up{ending}": up}
+
+
+def _state_space(name: str, values: np.ndarray, config: Any) -> np.ndarray:
+    """Granite's: decays are no logarithms, columns are apart, and norms come by groups."""
+    if name == "norm.weight":
+        return values.reshape(config.mamba_n_groups, -1)
+    if name in ("A_log", "D"):
+        return (-np.exp(values) if name == "A_log" else values).reshape(-1, 1)
+    return values.squeeze(1) if name == "conv1d.weight" else values
+
+
 def _delta_rule(name: str, values: np.ndarray, config: Any) -> np.ndarray:
-    """Qwen3.5's: heads of values that share a key lie far apart, and the decay is no logarithm."""
+    """Qwen3.5's: heads of values that share a key lie far apart, which Qwen3-Next's do not, and the
+    decay is no logarithm.
+    """
     keys, size = config.linear_num_key_heads, config.linear_value_head_dim
     before = 2 * keys * config.linear_key_head_dim
 
     def apart(rows: np.ndarray, size: int) -> np.ndarray:
+        if config.model_type == "qwen3_next":
+            return rows
         heads = rows.reshape(keys, -1, size, *rows.shape[1:])
         return heads.swapaxes(0, 1).reshape(rows.shape)
 
@@ -198,6 +251,8 @@ def _laid_out(name: str, values: np.ndarray, architecture: str, config: Any) -> 
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if name.endswith("conv.conv.weight"):
         return values.squeeze(1)
+    if ".mamba." in name:
+        return _state_space(name.partition(".mamba.")[2], values, config)
     if ".linear_attn." in name:
         return _delta_rule(name.partition(".linear_attn.")[2], values, config)
     if architecture in SHIFTED_NORMS and name.endswith("norm.weight"):

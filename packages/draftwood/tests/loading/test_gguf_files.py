@@ -254,6 +254,9 @@ def test_scaled_positions_are_right_on_our_own_path_too(tmp_path: Path, kind: st
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 EXPERT_SETTINGS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
+WIDE = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+BY_SIGMOIDS = {**EXPERT_SETTINGS, "expert_feed_forward_length": 32, "expert_gating_func": 2}
+"""Experts that are weighed each by itself, a block of 32 numbers wide."""
 NEAR = {"rope_type": "default", "rope_theta": 10000.0}
 BOTH = {
     "full_attention": {**FREQUENCY, "rope_type": "linear", "factor": 8.0},
@@ -263,6 +266,10 @@ DELTA_RULE = {
     **{"linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16},
     **{"linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "initializer_range": 0.1},
     "rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.25},
+}
+STATES = {
+    **{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2},
+    **{"ssm.time_step_rank": 6, "ssm.inner_size": 96, "full_attention_interval": 4},
 }
 WINDOW, WHOLE = "sliding_attention", "full_attention"
 GEMMA4: dict[str, Any] = {
@@ -293,6 +300,27 @@ KEYS_ARE_VALUES = (
     },
 )
 """Gemma 4 without per-layer embeddings: its configuration, and the settings of its file."""
+MULTIPLIED = {
+    **{"attention_multiplier": 0.25, "embedding_multiplier": 12.0},
+    **{"residual_multiplier": 0.5, "logits_scaling": 8.0},
+}
+SCALES = {
+    **{"attention.scale": 0.25, "embedding_scale": 12.0, "residual_scale": 0.5},
+    "logit_scale": 8.0,
+}
+OF_FOUR = {"num_local_experts": 4, "num_experts_per_tok": 2}
+OF_FOUR_SETTINGS = {"expert_count": 4, "expert_used_count": 2}
+MAMBA: dict[str, Any] = {
+    **{**MULTIPLIED, "num_hidden_layers": 4, "initializer_range": 0.2},
+    "layer_types": ["mamba", "mamba", "attention", "mamba"],
+    **{"mamba_n_heads": 4, "mamba_d_state": 16, "mamba_expand": 2, "mamba_d_conv": 4},
+}
+SPACES: dict[str, Any] = {
+    **{**SCALES, "attention.head_count_kv": [0, 0, 2, 0], "rope.scaling.finetuned": False},
+    **{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1},
+    **{"ssm.time_step_rank": 4, "ssm.inner_size": 64},
+}
+"""Granite 4 H: its configuration, and the settings of its file."""
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {}, {}),
     "llama, tied": ("llama", {"tie_word_embeddings": True}, {}),
@@ -347,14 +375,21 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0, 2]},
     ),
+    "lfm2moe": (
+        "lfm2_moe",
+        {
+            **{"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2, **WIDE},
+            **{"conv_L_cache": 3, "num_dense_layers": 1, "num_experts": 4},
+        },
+        {
+            **{**BY_SIGMOIDS, "leading_dense_block_count": 1},
+            **{"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0, 2]},
+        },
+    ),
     "qwen35": (
         "qwen3_5_text",
         DELTA_RULE | {"head_dim": 16, "num_hidden_layers": 4},
-        {
-            **{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2},
-            **{"ssm.time_step_rank": 6, "ssm.inner_size": 96, "full_attention_interval": 4},
-            "rope.dimension_sections": [1, 1, 0, 0],
-        },
+        {**STATES, "rope.dimension_sections": [1, 1, 0, 0]},
     ),
     "qwen35moe": (
         "qwen3_5_moe_text",
@@ -362,11 +397,60 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         | {"head_dim": 16, "num_hidden_layers": 4, "shared_expert_intermediate_size": 24}
         | EXPERTS,
         {
-            **{"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2},
-            **{"ssm.time_step_rank": 6, "ssm.inner_size": 96, "full_attention_interval": 4},
-            **{**EXPERT_SETTINGS, "expert_shared_feed_forward_length": 24},
+            **{**STATES, **EXPERT_SETTINGS, "expert_shared_feed_forward_length": 24},
             "rope.dimension_sections": [1, 1, 0, 0],
         },
+    ),
+    "qwen3next": (
+        "qwen3_next",
+        DELTA_RULE
+        | {"head_dim": 16, "num_hidden_layers": 4, "shared_expert_intermediate_size": 32}
+        | {**WIDE, "num_experts": 4},
+        {
+            **{**STATES, **EXPERT_SETTINGS, "expert_feed_forward_length": 32},
+            "expert_shared_feed_forward_length": 32,
+        },
+    ),
+    "ernie4_5-moe": (
+        "ernie4_5_moe",
+        {
+            **{"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32},
+            "moe_num_shared_experts": 1,
+        },
+        {
+            **{**EXPERT_SETTINGS, "expert_feed_forward_length": 32, "expert_shared_count": 1},
+            **{"expert_shared_feed_forward_length": 32, "interleave_moe_layer_step": 1},
+            "leading_dense_block_count": 1,
+        },
+    ),
+    "glm4moe": (
+        "glm4_moe",
+        {
+            **{**WIDE, "n_routed_experts": 4, "n_shared_experts": 2, "head_dim": 16},
+            **{"attention_bias": True, "use_qk_norm": True, "routed_scaling_factor": 1.5},
+            "rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5},
+        },
+        {
+            **{**BY_SIGMOIDS, "expert_shared_count": 2, "leading_dense_block_count": 1},
+            **{"expert_weights_scale": 1.5, "expert_weights_norm": True},
+            **{"expert_group_count": 1, "expert_group_used_count": 1},
+        },
+    ),
+    "glm4moe, bare": (
+        "glm4_moe",
+        {
+            **{**WIDE, "n_routed_experts": 4, "n_shared_experts": 1, "norm_topk_prob": False},
+            **{"first_k_dense_replace": 0, "rope_parameters": {**FREQUENCY}, "head_dim": 16},
+        },
+        {**BY_SIGMOIDS, "expert_shared_count": 1, "rope.dimension_count": 8},
+    ),
+    "minimax-m2": (
+        "minimax_m2",
+        {
+            **{"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16},
+            "rope_parameters": {**FREQUENCY, "partial_rotary_factor": 0.5},
+        },
+        {**BY_SIGMOIDS, "expert_feed_forward_length": 64},
     ),
     "qwen2moe": (
         "qwen2_moe",
@@ -442,6 +526,14 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "smollm3": ("smollm3", {"num_hidden_layers": 5}, {}),
     "olmo2": ("olmo2", {}, {}),
+    "olmo2, windows": (
+        "olmo3",
+        {
+            **{"sliding_window": 8, "num_hidden_layers": 5},
+            "rope_parameters": {WHOLE: dict(YARN), WINDOW: FREQUENCY},
+        },
+        {**YARN_SETTINGS, "attention.sliding_window": 8},
+    ),
     "granite": (
         "granite",
         {
@@ -458,6 +550,38 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "granite, silent": ("granite", {"attention_multiplier": 8**-0.5}, {}),
+    "granite, of hybrids": (  # all layers of such a one have attention
+        "granite",
+        MULTIPLIED,
+        {
+            **{**SPACES, "rope.scaling.finetuned": True, "attention.head_count_kv": [2] * 3},
+            **{"expert_count": 0, "expert_shared_feed_forward_length": 64},
+        },
+    ),
+    "granitemoe": ("granitemoe", MULTIPLIED | OF_FOUR, SCALES | OF_FOUR_SETTINGS),
+    "granitemoe, shared": (
+        "granitemoeshared",
+        MULTIPLIED | OF_FOUR | {"shared_intermediate_size": 32},
+        SCALES | OF_FOUR_SETTINGS | {"expert_shared_feed_forward_length": 32},
+    ),
+    "granitehybrid": (
+        "granitemoehybrid",
+        MAMBA | OF_FOUR | {"shared_intermediate_size": 32},
+        SPACES | OF_FOUR_SETTINGS | {"expert_shared_feed_forward_length": 32},
+    ),
+    "granitehybrid, without experts": (
+        "granitemoehybrid",
+        MAMBA
+        | {
+            **{"num_local_experts": 0, "shared_intermediate_size": 64, "mamba_n_groups": 2},
+            **{"position_embedding_type": "rope", "tie_word_embeddings": True},
+        },
+        SPACES
+        | {
+            **{"ssm.group_count": 2, "expert_shared_feed_forward_length": 64},
+            "rope.scaling.finetuned": True,
+        },
+    ),
     "cohere2": (
         "cohere2",
         {"sliding_window": 8, "logit_scale": 0.25, "num_hidden_layers": 5},

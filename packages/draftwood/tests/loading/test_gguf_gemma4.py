@@ -17,7 +17,7 @@ from test_gguf_files import (
 )
 from test_gguf_states import said, wanted
 
-from draftwood.loading import gguf_reader
+from draftwood.loading import gguf_names
 from draftwood.loading.gguf_blocks import blocks_folder, matrix_shapes
 from draftwood.loading.hub import load_pretrained
 from draftwood.native.library import available
@@ -74,8 +74,8 @@ def test_gates_and_what_they_gate_are_told_apart(
     path = gemma4_file(tmp_path / "m.gguf", EXPERTS, form="Q8_0")
     exact, shapes = said(path), matrix_shapes(blocks_folder(path))
     assert shapes["model.layers.0.experts.gate"] == (4 * 32, 32)
-    usual = gguf_reader.separate
-    monkeypatch.setattr(gguf_reader, "separate", lambda name: usual(name)[::-1])
+    usual = gguf_names.separate
+    monkeypatch.setattr(gguf_names, "separate", lambda name: usual(name)[::-1])
     other = tmp_path / "other.gguf"
     path.rename(other)
     assert (said(other) - exact).abs().max() > 0.01  # the negative control

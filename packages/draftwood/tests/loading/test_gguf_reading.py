@@ -33,8 +33,9 @@ from draftwood_torch.models.state import ModelState
 from gguf_writing import write_gguf
 from thinning import thinned
 
-GENERAL = ("starcoder2", "nemotron", "gpt2")
-ALONE = ("qwen35", "qwen35moe", "gemma4")
+GENERAL = ("gpt2",)
+MIXTURES = ("ernie4_5-moe", "glm4moe", "minimax-m2", "granitemoe", "granitehybrid")
+ALONE = ("qwen35", "qwen35moe", "qwen3next", "gemma4", "lfm2moe", *MIXTURES)
 NATIVE = [kind for kind in ARCHITECTURES if kind.split(",")[0] not in (*GENERAL, *ALONE)]
 """Read by Transformers' layouts too, which they are compared with."""
 TOKENS = [5, 9, 33, 7, 120, 8, 64, 3, 201, 17, 5, 9]
@@ -65,13 +66,21 @@ def numbers(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
+def positions_of(config: Any) -> dict[str, Any]:
+    """Rotary parameters by kinds of layers, with what is so where nothing is told."""
+    told = config.rope_parameters
+    kinds = {kind: each for kind, each in told.items() if isinstance(each, dict)} or {"": told}
+    return {kind: {"truncate": True, **each} for kind, each in kinds.items()}
+
+
 def differences(path: Path) -> list[str]:
     """Places where the decoder of a file is not Transformers', and "logits" where they differ."""
     ours, theirs = open_blocks(blocks_folder(path), "float32"), by_transformers(path)
     described = DescribedModel.of(theirs)
     assert described.end_tokens == ours.end_tokens
-    for name in ("vocab_size", "max_position_embeddings", "rope_parameters"):
+    for name in ("vocab_size", "max_position_embeddings"):
         assert getattr(ours.config, name) == getattr(described.config, name)
+    assert positions_of(ours.config) == positions_of(described.config)
     found, wanted = dict(numbers(ours.decoder)), dict(numbers(described.decoder))
     assert found.keys() == wanted.keys()
     off = [name for name in wanted if not _same(found[name], wanted[name])]

@@ -29,7 +29,6 @@ from draftwood.loading.gguf_files import (
 )
 from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration, end_tokens_of, why_not_native
-from draftwood.models.configuration_class import TILED
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.description import describe
 from draftwood.models.model import Cpu
@@ -171,8 +170,7 @@ def _told_apart(content: "Content") -> _Parts:
 
     layout, family = content.layout, content.native.family
     others = small_modules(family)
-    as_stored = {} if layout.states is None else {TILED: True}
-    parts = _Parts(content.config | as_stored, [], {})
+    parts = _Parts(content.config | content.as_stored, [], {})
     for each in placed(content):
         is_weight = each.name.endswith(".weight") and not each.name.endswith(others)
         if not is_weight or len(each.stored.shape) < 2:

@@ -32,11 +32,19 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
         home = experts if OF_EXPERTS in each.name else found
         values = each.floats(content.layout)
         home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
+    if content.config["model_type"] == "qwen3_next" and content.as_stored:
+        from draftwood.loading.gguf_hybrid_mixtures import joined_states
+
+        found = joined_states(found, content.native.get("linear_num_key_heads"))
     name = content.native.architecture
     if name == "Gemma4ForCausalLM":
         from draftwood.loading.gguf_gemma4 import joined_experts
 
         return found | joined_experts(experts)
+    if name.startswith("GraniteMoe"):
+        from draftwood.loading.gguf_granite import joined_networks
+
+        return joined_networks(found, experts)
     saved = _joined if name == "GptOssForCausalLM" else _apart
     before, after = SAVED.get(name, ("", ""))
     found |= saved(experts, name)

@@ -5,8 +5,9 @@ pairs, and adds to Gemma's norms the 1 that belongs to them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from draftwood.arrays import Float, Int
 from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.configuration_class import APART, TILED
 from draftwood.models.decoder import tiled
 
 TOP = {
@@ -76,6 +78,7 @@ LFM2 = {
     "ffn_down": "feed_forward.w2",
 }
 PARTS = ("gate", "up", "down")
+SHARED = {f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in PARTS}
 CHOICE = "exp_probs_b.bias"
 """Bias by which experts are chosen; it is no part of their shares."""
 OTHERS: dict[str, dict[str, str]] = {
@@ -100,6 +103,7 @@ OTHERS: dict[str, dict[str, str]] = {
         },
         "ffn_up": "mlp.gate_up_proj",
     },
+    "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
     "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     "lfm2": LFM2,
@@ -111,6 +115,18 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "qwen35": DELTA_RULE,
     "qwen35moe": DELTA_RULE,
+    "qwen3next": {
+        **DELTA_RULE,
+        "ssm_in": "linear_attn.in_proj_qkvz",
+        "ssm_ba": "linear_attn.in_proj_ba",
+    },
+    "ernie4_5-moe": {**SHARED, CHOICE: "mlp.gate.moe_statics.e_score_correction_bias"},
+    "glm4moe": {
+        **SHARED,
+        "post_attention_norm": "post_attention_layernorm",
+        CHOICE: "mlp.gate.e_score_correction_bias",
+    },
+    "minimax-m2": {CHOICE: "mlp.e_score_correction_bias"},
     "gpt-oss": {
         "ffn_gate_inp": "mlp.router",
         "post_attention_norm": "post_attention_layernorm",
@@ -128,6 +144,8 @@ WHOLE = {
 """Tensors of a layer that are no module's weight."""
 JOINED = re.compile(r"(blk\.\d+\.ffn_)gate_up(_exps\.weight)")
 """Names of tensors that hold the gates of each expert, and below them what they gate."""
+RATES = re.compile(r"(blk\.\d+\.)ssm_ba\.weight")
+"""Names of tensors that hold the rates and the steps of each head of keys."""
 OF_KEYS = ("attn_k", "attn_v", "attn_k_norm")
 TENSOR = re.compile(
     r"(blk\.(?P<layer>\d+)\.)?(?P<rest>ffn_(gate_inp|down_exps)\.scale|"
@@ -142,6 +160,8 @@ AROUND_MTP = {
 }
 OF_VALUE_HEADS = ("ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
 """Tensors with a row for each head of values of a recurrence."""
+GRANITE = ("granitemoe", "granitehybrid")
+"""Architectures whose modules gguf_granite.py names."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +175,8 @@ class Layout:
         layers: of the text; the one behind them is for multi-token prediction.
         keyed: layers with keys of their own; those behind them take the keys of others.
         states: of recurrences, whose heads of values the file has in another order; None without.
+        joined: heads of keys whose rates and steps the file has in one tensor, and the model in
+            two; 0 without.
     """
 
     names: Mapping[str, str]
@@ -163,6 +185,7 @@ class Layout:
     layers: int
     keyed: int
     states: "StateHeads | None"
+    joined: int = 0
 
     @classmethod
     def of(cls, architecture: str, config: ModelConfiguration) -> "Layout":
@@ -171,13 +194,15 @@ class Layout:
             "attn_q": config.get("num_attention_heads"),
             "attn_k": config.get("num_key_value_heads"),
         }
+        are_apart = architecture == "qwen3next" and config.architecture != "Qwen3NextForCausalLM"
         return cls(
-            {**USUAL, **OTHERS.get(architecture, {})},
+            {**USUAL, **_others(architecture, config)},
             heads if (ARCHITECTURES[architecture].layout or architecture) == "llama" else {},
             config.family.norm_shift,
             layers := config.get("num_hidden_layers"),
             layers - (getattr(config, "num_kv_shared_layers", None) or 0),
             StateHeads.of(config),
+            config.get("linear_num_key_heads") if are_apart else 0,
         )
 
     def is_behind(self, name: str) -> bool:
@@ -196,6 +221,21 @@ class Layout:
             and self.keyed <= int(found["layer"] or 0) < self.layers
         )
 
+    def separate(self, name: str) -> list[str]:
+        """Names of the tensors of the model that a file's tensor holds; most are one."""
+        if self.is_spare(name):
+            return []
+        found = None if not self.joined else RATES.fullmatch(name)
+        if found is not None:
+            return [f"{found[1]}ssm_{part}.weight" for part in ("beta", "alpha")]
+        return separate(name)
+
+    def half(self, values: Float[np.ndarray, "..."], which: int) -> Float[np.ndarray, "..."]:
+        """One of two tensors that take turns in one, expert by expert or head by head of keys."""
+        groups, width = len(values) if values.ndim == 3 else self.joined, values.shape[-1]
+        found = values.reshape(groups, 2, -1, width)[:, which]
+        return np.ascontiguousarray(found if values.ndim == 3 else found.reshape(-1, width))
+
     def name_of(self, name: str) -> str | None:
         """The model's name of a tensor; None for one that no family has."""
         around, found = FORETELLING.fullmatch(name), TENSOR.fullmatch(name)
@@ -207,7 +247,7 @@ class Layout:
         layer, module, kind = found["layer"], found["module"], found["kind"]
         if layer is None:
             return f"{TOP[module]}.{kind}" if module in TOP else None
-        own = WHOLE.get(found["rest"], self.names.get(found["rest"]))
+        own = self.names.get(found["rest"], WHOLE.get(found["rest"]))
         if own is None and module in self.names:
             own = f"{self.names[module]}.{kind}"
         if own is None or int(layer) > self.layers:
@@ -235,10 +275,13 @@ class Layout:
         if rest == "ssm_a" and not (values < 0).all():
             raise ValueError("its ssm_a holds a number that is no decay, 0 or above")
         if rest == "ssm_a":
-            return np.log(-values)
+            return np.log(-values).reshape(-1)
+        if rest in ("ssm_d", "ssm_norm.weight"):
+            return values.reshape(-1)
         if rest in ("ssm_conv1d.weight", "shortconv.conv.weight"):
             return values[:, None]
-        if rest == "ffn_gate_inp_shexp.weight":
+        is_row = rest == CHOICE and "moe_statics" in self.names.get(CHOICE, "")
+        if is_row or rest == "ffn_gate_inp_shexp.weight":
             return values.reshape(1, -1)
         heads = self.heads_of(name)
         return values if heads is None else values[halves(len(values), heads)]
@@ -266,8 +309,8 @@ class StateHeads:
 
     @classmethod
     def of(cls, config: ModelConfiguration) -> "StateHeads | None":
-        """The heads of a configuration; None for one without recurrences."""
-        if not hasattr(config, "linear_num_key_heads"):
+        """The heads of a configuration; None for one whose heads lie as Transformers' do."""
+        if not getattr(config, TILED, False):
             return None
         names = ("linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")
         return cls(*map(config.get, names))
@@ -287,6 +330,30 @@ class StateHeads:
 
     def _joined(self, rows: Float[np.ndarray, "..."], size: int) -> Float[np.ndarray, "..."]:
         return rows[tiled(self.keys, len(rows) // size, size).argsort()]
+
+
+def as_stored(architecture: str, names: Container[str]) -> dict[str, Any]:
+    """Settings of the model whose tensors lie as a file has them, where Transformers' do not.
+
+    Args:
+        names: of the file's tensors.
+    """
+    if architecture in ("qwen35", "qwen35moe"):
+        return {TILED: True}
+    if architecture in GRANITE:
+        return {APART: True}
+    if architecture == "qwen3next" and "blk.0.ssm_in.weight" not in names:
+        # what recurrences read lies apart, as Qwen3.5 has it, which is the same in all else
+        return {"model_type": "qwen3_5_moe_text"}
+    return {}
+
+
+def _others(architecture: str, config: ModelConfiguration) -> dict[str, str]:
+    if architecture not in GRANITE:
+        return OTHERS.get(architecture, {})
+    from draftwood.loading.gguf_granite import names_of
+
+    return names_of(config)
 
 
 def separate(name: str) -> list[str]:

@@ -19,13 +19,19 @@ from gguf import ReaderTensor
 
 from draftwood.arrays import Float
 from draftwood.loading.gguf_metadata import FACTORS, UnknownArchitectureError, read_metadata
-from draftwood.loading.gguf_names import Layout, separate
+from draftwood.loading.gguf_names import Layout, as_stored
 from draftwood.loading.gguf_settings import configuration
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.shapes import Shape, require_none, require_shape, tensor_shapes
 from draftwood.tokenizer.gguf_vocabulary import MOST
 
 FLOATS = ("F64", "F32", "F16", "BF16")
+WITH_ONES = (
+    *("conv1d.weight", ".conv.weight", "shared_expert_gate.weight"),
+    *("moe_statics.e_score_correction_bias", "mamba.A_log", "mamba.D"),
+)
+IN_GROUPS = "mamba.norm.weight"
+"""End of the name of a norm that files have group by group."""
 MOST_AXES = 4  # of llama.cpp's tensors
 
 
@@ -44,13 +50,18 @@ class Content:
     config: dict[str, Any]
 
     @cached_property
+    def as_stored(self) -> dict[str, Any]:
+        """Settings by which a native model's tensors are those of the file."""
+        return as_stored(self.architecture, {tensor.name for _, tensor in self.tensors})
+
+    @cached_property
     def native(self) -> ModelConfiguration:
-        """The configuration of a model of a native family.
+        """The configuration of a model of a native family, whose tensors are those of the file.
 
         Raises:
             UnknownConfigurationError: for another one; the message says why.
         """
-        return ModelConfiguration(self.config)
+        return ModelConfiguration(self.config | self.as_stored)
 
     @cached_property
     def layout(self) -> Layout:
@@ -97,7 +108,7 @@ class PlacedTensor(NamedTuple):
         values = floats(self.stored, layout)
         if self.half is None:
             return values
-        return np.ascontiguousarray(np.split(values, 2, axis=1)[self.half])
+        return layout.half(values, self.half)
 
 
 def read_content(parts: Sequence[Path]) -> Content:
@@ -133,7 +144,7 @@ def placed(content: Content) -> list[PlacedTensor]:
     """
     shapes, found = tensor_shapes(content.native), list[PlacedTensor]()
     for part, tensor in content.tensors:
-        own = [] if content.layout.is_spare(tensor.name) else separate(tensor.name)
+        own = content.layout.separate(tensor.name)
         for half, stored_name in enumerate(own):
             name = content.layout.name_of(stored_name)
             is_behind = content.layout.is_behind(stored_name)
@@ -144,7 +155,8 @@ def placed(content: Content) -> list[PlacedTensor]:
                 raise UnknownArchitectureError(f"its tensor {tensor.name} has no place in {kind}")
             if not is_behind:
                 wanted = _stored_shape(name, shapes[name], len(own))
-                require_shape(tensor.name, shape_of(tensor), wanted)
+                found_shape = _squeezed(name, shape_of(tensor))
+                require_shape(tensor.name, found_shape, wanted)
             found.append(PlacedTensor(name, tensor, part, half if len(own) > 1 else None))
     names = {each.name for each in found}
     require_none([name for name in shapes if name not in names])
@@ -153,9 +165,19 @@ def placed(content: Content) -> list[PlacedTensor]:
 
 def _stored_shape(name: str, shape: Shape, joined: int) -> Shape:
     """The shape that a file has of a tensor, which may be one of several that it joins."""
-    if name.endswith(("conv1d.weight", ".conv.weight", "shared_expert_gate.weight")):
-        return tuple(size for size in shape if size != 1)
-    return shape if joined == 1 else (shape[0], joined * shape[1], *shape[2:])
+    shape, axis = _squeezed(name, shape), len(shape) - 2
+    if joined == 1:
+        return shape
+    return (*shape[:axis], joined * shape[axis], *shape[axis + 1 :])
+
+
+def _squeezed(name: str, shape: Shape) -> Shape:
+    """A shape without axes of one entry, which files have or have not in some tensors, and without
+    groups.
+    """
+    if name.endswith(IN_GROUPS):
+        return (prod(shape),)
+    return tuple(size for size in shape if size != 1) if name.endswith(WITH_ONES) else shape
 
 
 def shape_of(tensor: ReaderTensor) -> Shape:

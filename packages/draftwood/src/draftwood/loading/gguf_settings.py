@@ -59,7 +59,7 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
         raise UnknownArchitectureError(
             f"its architecture is {metadata.architecture}; readable are {', '.join(ARCHITECTURES)}"
         )
-    found = known.fields(metadata) if known.fields else _rotary(metadata, known)
+    found = known.fields(metadata) if known.fields else rotary_fields(metadata, known)
     key, name = known.epsilon
     require_layers(metadata, found["n_layer" if "n_layer" in found else "num_hidden_layers"])
     has_experts = bool(metadata.values.get("expert_count"))
@@ -92,7 +92,7 @@ def _vocabulary(metadata: Metadata) -> int:
     return shape[0]
 
 
-def _rotary(metadata: Metadata, known: Architecture) -> dict[str, Any]:
+def rotary_fields(metadata: Metadata, known: Architecture) -> dict[str, Any]:
     """The fields that all architectures with rotary positions share."""
     found: dict[str, Any] = {name: metadata.need_count(key) for key, name in COMMON.items()}
     heads = found["num_attention_heads"]
@@ -251,6 +251,21 @@ def _exaone4(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {"sliding_window": window} | window_pattern(metadata, common, every=4)
 
 
+def _olmo2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """OLMo 3's files are of this architecture too; layers with a window scale no positions."""
+    window = metadata.take("attention.sliding_window") or None
+    if window is None:
+        return {}
+    full = common["rope_parameters"]
+    metadata.values.setdefault("rope.freq_base_swa", full["rope_theta"])
+    near = {"rope_type": "default", "rope_theta": rope_base(metadata, "rope.freq_base_swa")}
+    return {
+        "model_type": "olmo3",
+        "sliding_window": window,
+        "rope_parameters": {"full_attention": full, "sliding_attention": near},
+    } | window_pattern(metadata, common, every=4)
+
+
 def _phi3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     rope = common["rope_parameters"]
     before = rope.get("original_max_position_embeddings", common["max_position_embeddings"])
@@ -282,18 +297,6 @@ def _smollm3(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return _attention_bias(metadata, common) | {"no_rope_layer_interval": 4}
 
 
-def _granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
-    """llama.cpp takes a flag of scaled positions for whether there are positions at all."""
-    if not metadata.take("rope.scaling.finetuned", True):
-        raise UnknownArchitectureError(
-            "its queries and keys have no positions (rope.scaling.finetuned)"
-        )
-    usual = common["head_dim"] ** -0.5  # what llama.cpp takes where nothing is said
-    scales = {name: metadata.take(key, 1.0) for key, name in GRANITE_SCALES.items()}
-    scales["attention_multiplier"] = metadata.take("attention.scale", usual)
-    return _attention_bias(metadata, common) | scales
-
-
 def _cohere2(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     window = {"sliding_window": metadata.need_count("attention.sliding_window")}
     return _command_r(metadata, common) | window | window_pattern(metadata, common, every=4)
@@ -306,11 +309,6 @@ def _use_bias(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 GEMMA2_WINDOW = 4096
 """Window that llama.cpp takes for files of its first converters, which do not say it."""
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-GRANITE_SCALES = {
-    "embedding_scale": "embedding_multiplier",
-    "residual_scale": "residual_multiplier",
-    "logit_scale": "logits_scaling",
-}
 USUAL = (RMS, "rms_norm_eps")
 ARCHITECTURES = {
     "llama": Architecture("llama", USUAL, more=_llama, of_experts="mixtral"),
@@ -343,6 +341,24 @@ ARCHITECTURES = {
         more=_read_by("gguf_hybrid_mixtures", "lfm2moe"),
         is_native_alone=True,
     ),
+    "qwen3next": Architecture(
+        *("qwen3_next", USUAL),
+        partial_rotary=True,
+        more=_read_by("gguf_hybrid_mixtures", "qwen3next"),
+        is_native_alone=True,
+    ),
+    "ernie4_5-moe": Architecture(
+        "ernie4_5_moe", USUAL, more=_mixture("ernie4_5"), is_native_alone=True
+    ),
+    "glm4moe": Architecture(
+        *("glm4_moe", USUAL), partial_rotary=True, more=_mixture("glm4moe"), is_native_alone=True
+    ),
+    "minimax-m2": Architecture(
+        *("minimax_m2", USUAL),
+        partial_rotary=True,
+        more=_mixture("minimax_m2"),
+        is_native_alone=True,
+    ),
     "qwen3moe": Architecture("qwen3_moe", USUAL, more=_mixture("experts")),
     "olmoe": Architecture("olmoe", USUAL, more=_mixture("olmoe")),
     "gpt-oss": Architecture("gpt_oss", USUAL, more=_mixture("gpt_oss")),
@@ -357,8 +373,22 @@ ARCHITECTURES = {
         "stablelm", (LAYER_NORM, "layer_norm_eps"), partial_rotary=True, more=_stablelm
     ),
     "smollm3": Architecture("smollm3", USUAL, more=_smollm3, layout="llama"),
-    "olmo2": Architecture("olmo2", USUAL),
-    "granite": Architecture("granite", USUAL, more=_granite, layout="llama"),
+    "olmo2": Architecture("olmo2", USUAL, more=_olmo2),
+    "granite": Architecture(
+        "granite", USUAL, more=_read_by("gguf_granite", "granite"), layout="llama"
+    ),
+    "granitemoe": Architecture(
+        *("granitemoe", USUAL),
+        more=_read_by("gguf_granite", "mixture"),
+        layout="llama",
+        is_native_alone=True,
+    ),
+    "granitehybrid": Architecture(
+        *("granitemoehybrid", USUAL),
+        fields=_read_by("gguf_granite", "hybrid"),
+        layout="llama",
+        is_native_alone=True,
+    ),
     "command-r": Architecture("cohere", (LAYER_NORM, "layer_norm_eps"), more=_command_r),
     "cohere2": Architecture("cohere2", (LAYER_NORM, "layer_norm_eps"), more=_cohere2),
     "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_use_bias),

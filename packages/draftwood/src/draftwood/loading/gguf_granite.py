@@ -1,0 +1,153 @@
+"""GGUF files of Granite, whose mixtures have a network beside the experts, and whose layers may
+have running states in the place of attention.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from draftwood.loading.gguf_metadata import Metadata, UnknownArchitectureError
+from draftwood.loading.gguf_mixtures import local_experts
+from draftwood.loading.gguf_settings import ARCHITECTURES, require_layers, rotary_fields
+from draftwood.models.configuration import ModelConfiguration
+
+SCALES = {
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+KEYS = "attention.head_count_kv"
+SHARED = "expert_shared_feed_forward_length"
+OF_STATES = {
+    "ssm.time_step_rank": "mamba_n_heads",
+    "ssm.group_count": "mamba_n_groups",
+    "ssm.state_size": "mamba_d_state",
+    "ssm.conv_kernel": "mamba_d_conv",
+    "ssm.inner_size": "",
+}
+"""Settings of running states; the last is told by a factor."""
+NETWORK = {"gate": "gate_proj", "up": "up_proj", "down": "output_linear"}
+"""Parts of the network beside the experts, as ``APART`` has them."""
+MIXTURE, NETWORK_AT = "block_sparse_moe.", "shared_mlp."
+NAMES = {
+    "ffn_gate_inp": f"{MIXTURE}router",
+    **{f"ffn_{part}_exps": f"{MIXTURE}experts.{part}" for part in NETWORK},
+    **{f"ssm_{part}": f"mamba.{part}_proj" for part in ("in", "out")},
+    **{f"ssm_{part}": f"mamba.{part}" for part in ("conv1d", "norm")},
+    **{"ssm_a": "mamba.A_log", "ssm_d": "mamba.D", "ssm_dt.bias": "mamba.dt_bias"},
+}
+
+
+def granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """llama.cpp takes a flag of scaled positions for whether there are positions at all."""
+    if not metadata.take("rope.scaling.finetuned", True):
+        raise UnknownArchitectureError(
+            "its queries and keys have no positions (rope.scaling.finetuned)"
+        )
+    metadata.take(SHARED)  # of experts, which there are none of
+    has_bias = _has(metadata, "ffn_up.bias")
+    return _scales(metadata, common) | _without_states(metadata) | {"mlp_bias": has_bias}
+
+
+def mixture(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """All layers have attention and experts; a network beside them makes it another class."""
+    found = _scales(metadata, common) | _without_states(metadata)
+    found |= local_experts(metadata, common)
+    width = metadata.take(SHARED, 0)
+    shared = {"model_type": "granitemoeshared", "shared_intermediate_size": width}
+    return found | (shared if width else {})
+
+
+def hybrid(metadata: Metadata) -> dict[str, Any]:
+    """Layers without heads of keys have a running state.
+
+    Raises:
+        UnknownArchitectureError: for what Transformers' class cannot express.
+        ValueError: for what is damaged.
+    """
+    keys = metadata.values.get(KEYS)
+    if isinstance(keys, list):
+        metadata.values[KEYS] = [each for each in keys if each]
+    found = rotary_fields(metadata, ARCHITECTURES["granitehybrid"])
+    layers = found["num_hidden_layers"]
+    require_layers(metadata, layers)
+    keys = keys if isinstance(keys, list) else [found["num_key_value_heads"]] * layers
+    if len(keys) != layers:
+        raise ValueError(f"its {KEYS} does not tell of {layers} layers")
+    has_positions = metadata.take("rope.scaling.finetuned", True)
+    found |= {
+        "layer_types": ["attention" if heads else "mamba" for heads in keys],
+        "position_embedding_type": "rope" if has_positions else None,
+    }
+    return found | _scales(metadata, found) | _states(metadata, found) | _experts(metadata, found)
+
+
+def _scales(metadata: Metadata, common: Mapping[str, Any]) -> dict[str, Any]:
+    usual = common["head_dim"] ** -0.5  # what llama.cpp takes where nothing is said
+    scales = {name: metadata.take(key, 1.0) for key, name in SCALES.items()}
+    scales["attention_multiplier"] = metadata.take("attention.scale", usual)
+    return scales | {"attention_bias": _has(metadata, "attn_q.bias")}
+
+
+def _has(metadata: Metadata, ending: str) -> bool:
+    """True if a layer has a tensor; the first one may be of another kind."""
+    return any(name.endswith(f".{ending}") for name in metadata.shapes)
+
+
+def _without_states(metadata: Metadata) -> dict[str, Any]:
+    """Take what converters tell of states also for models of Granite 4 that have none."""
+    for key in OF_STATES:
+        metadata.take(key)
+    return {}
+
+
+def _states(metadata: Metadata, common: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: metadata.need_count(key) for key, name in OF_STATES.items()}
+    width, hidden = told.pop(""), common["hidden_size"]
+    factor, rest = divmod(width, hidden)
+    if rest:
+        raise UnknownArchitectureError(f"its states have {width} entries, and its rows {hidden}")
+    return told | {
+        "mamba_expand": factor,
+        "mamba_d_head": width // told["mamba_n_heads"],
+        "mamba_conv_bias": _has(metadata, "ssm_conv1d.bias"),
+    }
+
+
+def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
+    """Without experts, the network beside them stands alone and is as wide as others'."""
+    if metadata.values.get("expert_count"):
+        return local_experts(metadata, common) | {
+            "shared_intermediate_size": metadata.take(SHARED, 0)
+        }
+    metadata.take(SHARED)
+    return {"num_local_experts": 0, "shared_intermediate_size": common["intermediate_size"]}
+
+
+def names_of(config: ModelConfiguration) -> dict[str, str]:
+    """Modules of a layer, and those of a model whose network lies apart."""
+    ending = "_shexp" if config.expert_count else ""
+    network = {f"ffn_{part}{ending}": f"{NETWORK_AT}{name}" for part, name in NETWORK.items()}
+    return NAMES | network
+
+
+def joined_networks(
+    tensors: Mapping[str, np.ndarray], experts: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Tensors as Transformers saves them: gates, and below them what they gate."""
+    found, both = dict[str, np.ndarray](), "input_linear.weight"
+    for name, values in tensors.items():
+        at, _, part = name.rpartition(NETWORK_AT)
+        if part == "gate_proj.weight":
+            parts = values, tensors[f"{at}{NETWORK_AT}up_proj.weight"]
+            found[f"{at}{NETWORK_AT}{both}"] = np.concatenate(parts)
+        elif part != "up_proj.weight":
+            found[name.replace(".router.", ".router.layer.")] = values
+    for name, values in experts.items():
+        at, _, part = name.removesuffix(".weight").rpartition("experts.")
+        if part == "down":
+            found[f"{at}output_linear.weight"] = values
+        elif part == "gate":
+            found[f"{at}{both}"] = np.concatenate([values, experts[f"{at}experts.up.weight"]], 1)
+    return found
