@@ -913,8 +913,9 @@ private:
         float *keys = keys_of(layer, row), *values = keys + layer.key.outputs;
         if (!layer.value.outputs) std::copy(keys, values, values);
         const AttentionShape own = decoder.attention(index);
-        for (int i = 0; layer.value_norm.weight && i < own.num_kv_heads; i++, values += own.head_dim)
-            normed(decoder, values, own.head_dim, layer.value_norm, false, values);
+        const int dim = own.head_dim, heads = layer.value_norm.weight ? own.num_kv_heads : 0;
+        for (int i = 0; i < heads; i++, values += dim)
+            normed(decoder, values, dim, layer.value_norm, false, values);
     }
 
     // Queries lie before them, and the queries' gate where they have one.
@@ -1314,8 +1315,9 @@ private:
     void add_both(Range rows, int index) {
         const Layer& layer = decoder.layers[index];
         for (int row = rows.first; row < rows.last; row++) {
-            normed(decoder, branch(row), decoder.hidden, layer.after_experts_norm, false, branch(row));
-            for (int i = 0; i < decoder.hidden; i++) branch(row)[i] += beside(row)[i];
+            float* const given = branch(row);
+            normed(decoder, given, decoder.hidden, layer.after_experts_norm, false, given);
+            for (int i = 0; i < decoder.hidden; i++) given[i] += beside(row)[i];
         }
         add_normed_mlp(rows, index);
     }

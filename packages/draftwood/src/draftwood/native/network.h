@@ -18,7 +18,7 @@ struct Norm {
 // Without key dimensions it is a gated short convolution, of the products of what the first and the
 // last of these give (Amini et al. 2025, arXiv:2511.23404). With skips it is a state space model
 // (Mamba-2; Dao and Gu 2024, arXiv:2405.21060): nothing that is known of a value is taken off it, a
-// step is its rate, keys and queries stay as they are, and what all heads gave is gated, then normed.
+// step is its rate, keys and queries stay as they are, and what all heads gave is gated and normed.
 struct Recurrence {
     int32_t key_heads, value_heads, key_dim, value_dim, kernel;  // no heads for no recurrence
     int32_t is_tiled;           // whether heads of values that share a key lie far apart
@@ -144,8 +144,8 @@ struct Decoder {
 
     AttentionShape attention(int layer) const {
         const AttentionShape& own = layers[layer].attention;
-        return own.head_dim ? own
-                            : AttentionShape{num_kv_heads, head_dim, std::min(rotary_dim, head_dim)};
+        if (own.head_dim) return own;
+        return {num_kv_heads, head_dim, std::min(rotary_dim, head_dim)};
     }
 };
 

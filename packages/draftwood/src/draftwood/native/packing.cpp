@@ -75,7 +75,8 @@ void read_stored(const StoredBlocks& stored, int64_t row, float* weights) {
     static thread_local std::vector<Ints> codes;
     static thread_local std::vector<Floats> scales;
     Matrix alone = *stored.matrix;
-    codes.resize(planes_of_tile(alone)), scales.resize(scale_bytes_of_tile(alone) / sizeof(Floats) + 1);
+    codes.resize(planes_of_tile(alone));
+    scales.resize(scale_bytes_of_tile(alone) / sizeof(Floats) + 1);
     alone.weights = codes.data(), alone.scales = scales.data();
     pack_blocks({stored.rows, &row, stored.books, &alone}, 0);
     read_output(alone, 0, weights);

@@ -410,7 +410,8 @@ private:
         float* const home = memory(place / CACHE_BLOCK);
         if (!home) return;
         float* const to = row_in(home, place % CACHE_BLOCK);
-        const float *given = fed(lineage.ran() + row), *kept = bench.kept.data() + row * kept_size();
+        const float* const given = fed(lineage.ran() + row);
+        const float* const kept = bench.kept.data() + row * kept_size();
         std::copy(given, given + layer.channels(), to);
         std::copy(kept, kept + kept_size(), to + layer.channels());
     }
