@@ -15,7 +15,7 @@ from draftwood.models.model import CacheFullError, ForwardInput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
-from draftwood.native.formats import Products
+from draftwood.native.formats import CacheType, Products
 from draftwood.sampling import Sampling
 from draftwood.tree import DraftTree
 from draftwood.verifiers.match import Match
@@ -32,8 +32,10 @@ INTEGERS: list[tuple[str, Products]] = [
 LENGTH = 120  # of texts; a block has 32 places
 
 
-def native(family: str = "qwen3.5", products: Products = "float32") -> NativeModel:
-    return NativeModel(hf_model(family), products)
+def native(
+    family: str = "qwen3.5", products: Products = "float32", cache: CacheType | None = None
+) -> NativeModel:
+    return NativeModel(hf_model(family), products, cache=cache)
 
 
 def pool_of(model: NativeModel) -> StateBlocks:
@@ -49,15 +51,32 @@ def memories(model: NativeModel) -> int:
     return len(pool_of(model)._memories)
 
 
-@pytest.mark.parametrize("family", STATEFUL)
-def test_logits_and_hidden_states_are_those_of_transformers(family: str) -> None:
-    tokens, own = some_tokens(LENGTH), hf_model(family)
+def assert_says_as_its_own_code(family: str, length: int) -> None:
+    """The logits and hidden states of a text are those of the family's model in PyTorch."""
+    tokens, own = some_tokens(length), hf_model(family)
     found = native(family).start().extend(tokens, hidden=(0, 2, 4))
     assert_close(found.logits, plainly(own, tokens))
     with torch.no_grad():
         wanted = own(torch.tensor([tokens]), output_hidden_states=True, use_cache=False)
     for layer in (0, 2, 4):
         assert_close(found.hidden[layer], wanted.hidden_states[layer][0])
+
+
+def assert_cuts_change_nothing(
+    model: NativeModel, tokens: list[int], pieces: tuple[int, ...]
+) -> None:
+    """A text that comes in pieces of these sizes, in turn, has the bits of one that comes whole."""
+    whole, session = logits(model.start(), tokens), model.start()
+    found = list[np.ndarray]()
+    while session.length < len(tokens):
+        size = pieces[len(found) % len(pieces)]
+        found.append(logits(session, tokens[session.length : session.length + size]))
+    assert np.array_equal(np.concatenate(found), whole)
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_logits_and_hidden_states_are_those_of_transformers(family: str) -> None:
+    assert_says_as_its_own_code(family, LENGTH)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +86,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str) -> None
 def test_a_text_gives_the_same_bits_however_it_is_cut(
     family: str, products: Products, pieces: tuple[int, ...]
 ) -> None:
-    model, tokens = native(family, products), some_tokens(LENGTH)
-    whole, session = logits(model.start(), tokens), model.start()
-    found, turn = list[np.ndarray](), 0
-    while session.length < LENGTH:
-        size = min(pieces[turn % len(pieces)], LENGTH - session.length)
-        found.append(logits(session, tokens[session.length : session.length + size]))
-        turn += 1
-    assert np.array_equal(np.concatenate(found), whole)
+    assert_cuts_change_nothing(native(family, products), some_tokens(LENGTH), pieces)
 
 
 def some_draft(tokens: list[int], chance: random.Random) -> tuple[DraftTree, list[int]]:

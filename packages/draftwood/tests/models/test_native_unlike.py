@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from draftwood.models.configuration import ModelConfiguration, UnknownConfigurationError
 from draftwood.models.decoder import Decoder, Layer
@@ -17,8 +16,15 @@ from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
 from draftwood.native.formats import CacheType, Products
-from families import UNLIKE, VOCAB, assert_close, hf_model, plainly, some_tokens
-from models.test_native_states import assert_writes_as_plain, logits, some_draft
+from families import UNLIKE, VOCAB, hf_model, some_tokens
+from models.test_native_states import (
+    assert_cuts_change_nothing,
+    assert_says_as_its_own_code,
+    assert_writes_as_plain,
+    logits,
+    native,
+    some_draft,
+)
 from text.test_ends import NAMES
 from thinning import thinned
 
@@ -33,21 +39,9 @@ STORED: list[tuple[str, Products, CacheType | None]] = [
 ]
 
 
-def native_of(
-    family: str, products: Products = "float32", cache: CacheType | None = None
-) -> NativeModel:
-    return NativeModel(hf_model(family), products, cache=cache)
-
-
 @pytest.mark.parametrize("family", UNLIKE)
 def test_logits_and_states_are_those_of_the_models_own_code(family: str) -> None:
-    tokens, own = some_tokens(LENGTH), hf_model(family)
-    found = native_of(family).start().extend(tokens, hidden=(0, 2, 4))
-    assert_close(found.logits, plainly(own, tokens))
-    with torch.no_grad():
-        wanted = own(torch.tensor([tokens]), output_hidden_states=True, use_cache=False)
-    for layer in (0, 2, 4):
-        assert_close(found.hidden[layer], wanted.hidden_states[layer][0])
+    assert_says_as_its_own_code(family, LENGTH)
 
 
 @pytest.mark.parametrize(("family", "products", "cache"), STORED)
@@ -55,13 +49,7 @@ def test_logits_and_states_are_those_of_the_models_own_code(family: str) -> None
 def test_bits_do_not_depend_on_how_a_text_is_cut(
     family: str, products: Products, cache: CacheType | None, pieces: tuple[int, ...]
 ) -> None:
-    model, tokens = native_of(family, products, cache), some_tokens(LENGTH)
-    whole, session = logits(model.start(), tokens), model.start()
-    found = list[np.ndarray]()
-    while session.length < LENGTH:
-        size = pieces[len(found) % len(pieces)]
-        found.append(logits(session, tokens[session.length : session.length + size]))
-    assert np.array_equal(np.concatenate(found), whole)
+    assert_cuts_change_nothing(native(family, products, cache), some_tokens(LENGTH), pieces)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -69,7 +57,7 @@ def test_bits_do_not_depend_on_how_a_text_is_cut(
 def test_trees_give_the_bits_of_texts_over_layers_that_differ(
     family: str, products: Products, cache: CacheType | None, seed: int
 ) -> None:
-    model, tokens = native_of(family, products, cache), some_tokens(LENGTH)
+    model, tokens = native(family, products, cache), some_tokens(LENGTH)
     chance, whole, session = random.Random(seed), logits(model.start(), tokens), model.start()
     session.extend(tokens[:5])
     while session.length < LENGTH - 1:
@@ -85,7 +73,7 @@ def test_trees_give_the_bits_of_texts_over_layers_that_differ(
 
 
 def test_several_texts_run_at_once_as_alone() -> None:
-    model = native_of("gemma4-inputs", "int8")
+    model = native("gemma4-inputs", "int8")
     texts = [some_tokens(60, seed) for seed in range(3)]
     alone = [logits(model.start(), text) for text in texts]
     sessions = [model.start() for _ in texts]
@@ -106,7 +94,7 @@ def test_several_texts_run_at_once_as_alone() -> None:
 
 @pytest.mark.parametrize("cache", [None, "int8"])
 def test_forks_and_remembered_prompts_go_on(cache: CacheType | None) -> None:
-    model, tokens = native_of("gemma4-inputs", "int8", cache), some_tokens(LENGTH)
+    model, tokens = native("gemma4-inputs", "int8", cache), some_tokens(LENGTH)
     whole, session = logits(model.start(), tokens), model.start()
     session.extend(tokens)
     for length in (80, 64, 20):
@@ -237,4 +225,4 @@ def test_configurations_of_another_shape_are_refused(changed: dict[str, Any], sa
 
 @pytest.mark.parametrize("name", thinned(NAMES, 8, first=3))
 def test_methods_write_what_plain_decoding_writes_over_such_layers(name: str) -> None:
-    assert_writes_as_plain(name, native_of("gemma4-inputs", "int8"), 50)
+    assert_writes_as_plain(name, native("gemma4-inputs", "int8"), 50)
