@@ -24,7 +24,7 @@ from draftwood_diffusion.loop import MaskedText, WrittenText, written
 from draftwood_diffusion.masked_model import DiffusionSettings, MaskedModel
 from draftwood_diffusion.passes import passes_of
 from draftwood_diffusion.passes.base import block_causal
-from draftwood_diffusion.proof import Stale, places
+from draftwood_diffusion.proof import AHEAD, Stale, places
 from draftwood_diffusion.unmasking import Unmasking, parse
 
 VOCAB, MASK, LENGTH = 64, 63, 20
@@ -80,28 +80,41 @@ def changed(name: str, method: str, lookahead: StepsAhead, seeds: int, lengths: 
     return wrong
 
 
-@pytest.mark.parametrize("d", [2, 4, 8])
+@pytest.mark.parametrize("lookahead", AHEAD)
 @pytest.mark.parametrize("name", FORMATS)
-def test_freedave_writes_the_one_by_one_text(name: str, d: int) -> None:
-    assert changed(name, "one-by-one", FreeDave(d), 8, [3, 8]) == 0
+def test_freedave_writes_the_one_by_one_text(name: str, lookahead: StepsAhead) -> None:
+    assert changed(name, "one-by-one", lookahead, 8, [3, 8]) == 0
 
 
+@pytest.mark.parametrize("lookahead", [FreeDave(4), FreeDave(8, 2)])
 @pytest.mark.parametrize("method", ["random", "threshold,tau=0.2", "ccd", "local-leap,tau=0.2"])
-def test_lookahead_keeps_the_text_of_every_rule(method: str) -> None:
-    assert changed("float32", method, FreeDave(4), 8, [8]) == 0
+def test_lookahead_keeps_the_text_of_every_rule(method: str, lookahead: StepsAhead) -> None:
+    assert changed("float32", method, lookahead, 8, [8]) == 0
+
+
+def test_branches_save_passes_and_cost_rows() -> None:
+    method, kind = parse("left-to-right"), KINDS[0]
+    runs, rows = [0, 0], [0, 0]
+    for seed, (number, w) in product(range(12), enumerate((1, 3))):
+        looked = replace(method, lookahead=FreeDave(8, w))
+        made = text(masked("float32", 8, kind), looked, seed, 1.0)
+        runs[number], rows[number] = runs[number] + made.runs, rows[number] + made.rows
+    assert runs[1] < runs[0]
+    assert rows[1] > rows[0]
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("d", [2, 4, 8])
+@pytest.mark.parametrize("lookahead", AHEAD)
 @pytest.mark.parametrize("name", FORMATS)
-def test_freedave_keeps_forty_texts_at_all_block_lengths(name: str, d: int) -> None:
-    assert changed(name, "one-by-one", FreeDave(d), 40, [1, 4, 16, 32]) == 0
+def test_freedave_keeps_forty_texts_at_all_block_lengths(name: str, lookahead: StepsAhead) -> None:
+    assert changed(name, "one-by-one", lookahead, 40, [1, 4, 16, 32]) == 0
 
 
+@pytest.mark.parametrize("wrong", [Stale(4), Stale(8, 3)])
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_stale_branch_is_caught(name: str) -> None:
+def test_a_stale_branch_is_caught(name: str, wrong: StepsAhead) -> None:
     """Negative control."""
-    assert changed(name, "random", Stale(4), 8, [8]) > 0
+    assert changed(name, "random", wrong, 8, [8]) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,7 +37,7 @@ def test_check_proves_freedave_on_the_model_itself(filling: str) -> None:
     report = json.loads(found.stdout)
     told = {(each["check"], each["name"]): each for each in report["findings"]}
     # blocks of 1 to 4 tokens, greedily and drawn, three prompts, d = 2, 4 and 8
-    assert told["identity", SAME]["detail"].startswith("0 of 72 texts differ, ")
+    assert told["identity", SAME]["detail"].startswith("0 of 96 texts differ, ")
     assert told["control", CAUGHT]["detail"].startswith("caught in ")
     assert told["identity", "lookup"]["passed"] is None
     assert "does not write token by token" in told["identity", "lookup"]["detail"]
@@ -51,7 +51,7 @@ def test_a_stale_pass_that_nobody_catches_and_a_text_that_differs_fail(
     found = run(*asked)
     assert found.exit_code == 1
     assert "not caught" in found.stdout
-    monkeypatch.setattr(model_proof, "FreeDave", lambda d: STALE)
+    monkeypatch.setattr(model_proof, "AHEAD", [STALE])
     monkeypatch.setattr(model_proof, "STALE", STALE)
     found = run(*asked)
     assert found.exit_code == 1

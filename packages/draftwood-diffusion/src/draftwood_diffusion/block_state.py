@@ -1,5 +1,6 @@
 """A block under way, and what a pass says of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -39,16 +40,37 @@ class BlockState:
 
 
 @dataclass(frozen=True, eq=False)
+class Leaders:
+    """Tokens that come first at each place in the race for it.
+
+    Attributes:
+        tokens: [places count], first the one that is drawn; -1 where none may be.
+        shares: [places count], of each in the sum of their rates.
+    """
+
+    tokens: Int[np.ndarray, "places count"]
+    shares: Float[np.ndarray, "places count"]
+
+
+@dataclass(frozen=True, eq=False)
 class Seen:
     """Content of a pass for one block.
 
     Attributes:
         probs: [places vocab], the model's distributions before temperature.
         drawn: [places], the token that each place takes if it is fixed now; -1 where none may be.
+        race: gives so many leaders of each place; None knows the drawn ones alone.
     """
 
     probs: Float[np.ndarray, "places vocab"]
     drawn: Int[np.ndarray, " places"]
+    race: Callable[[int], Leaders] | None = None
+
+    def leaders(self, count: int) -> Leaders:
+        """The drawn tokens, and those that come next, so many of each place in all."""
+        if count == 1 or self.race is None:
+            return Leaders(self.drawn[:, None], np.ones((len(self.drawn), 1)))
+        return self.race(count)
 
 
 class Advance(Protocol):

@@ -133,10 +133,11 @@ class MaskedText(KeepsCache):
 
     def _states_with_room(self) -> int:
         """States of a pass at most, so that the cache can hold their rows."""
-        place, passes, most = self._place(), self._passes, self.method.lookahead.most
+        place, passes = self._place(), self._passes
         first = self.method.blocks.end(place) - place.start
         longest = max(first, min(place.length, self.total - place.start))
-        rows = [passes.most_rows(n, longest) for n in range(1, min(most, longest) + 1)]
+        most = self.method.lookahead.most(longest)
+        rows = [passes.most_rows(n, longest) for n in range(1, most + 1)]
         session = passes.session
         if not rows or not isinstance(session, PooledSession):
             return most

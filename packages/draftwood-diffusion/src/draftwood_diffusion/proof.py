@@ -26,6 +26,7 @@ from draftwood_diffusion.unmasking import Unmasking, parse
 
 ITEMS, TEXTS, SEEDS = 4, 300, 4
 START = ITEMS + 1  # the token of the prompt
+AHEAD = (FreeDave(2), FreeDave(4), FreeDave(8), FreeDave(8, 3))
 LOOKED_AHEAD = ("one-by-one", "random", "threshold,tau=0.7", "ccd", "random+edit,above=0.5")
 ENDS = (frozenset[int](), frozenset({0}))
 """End tokens of texts that are compared: none, and a token that stands in them."""
@@ -147,7 +148,7 @@ def places(text: WrittenText) -> list[tuple[int, int]]:
 
 
 def _check_lookahead(base: str) -> CheckResult:
-    found = sum((compared(base, FreeDave(d)) for d in (2, 4, 8)), Comparison())
+    found = sum((compared(base, each) for each in AHEAD), Comparison())
     return CheckResult("identity", f"freedave over {base}", not found.changed, found.told)
 
 
@@ -195,6 +196,7 @@ def _check_closed_forms() -> CheckResult:
 
 WRONG = {
     "freedave, compared with a stale pass": Stale(4),
+    "freedave, branches compared with a stale pass": Stale(8, 3),
     "freedave, past an end token": PastEnds(4),
 }
 TWO = "two tokens a pass, a list"

@@ -1,14 +1,18 @@
 """Draws of a text: each place and token has a race number from the seed."""
 
+from functools import partial
+
 import numpy as np
 from jaxtyping import Float, Int
 
 from draftwood.native.rows import topk
 from draftwood.rng import Rng
 from draftwood.sampling import Sampling
-from draftwood_diffusion.block_state import Seen
+from draftwood_diffusion.block_state import Leaders, Seen
 
 AS_THEY_ARE = Sampling(temperature=1.0)
+IN_VIEW = 64
+"""Likeliest tokens of a place, whose numbers are looked at for those that come close to winning."""
 
 
 class Race:
@@ -50,7 +54,8 @@ class Race:
                 f"token {first + broken[0] + 1} of the text cannot be chosen: the model's logits"
                 " hold no numbers; its weights are damaged"
             )
-        return Seen(AS_THEY_ARE.probs(scores), self._drawn(scores, first))
+        probs, drawn = AS_THEY_ARE.probs(scores), self._drawn(scores, first)
+        return Seen(probs, drawn, partial(self._leaders, scores, drawn, first))
 
     def _drawn(
         self, scores: Float[np.ndarray, "places vocab"], first: int
@@ -65,3 +70,28 @@ class Race:
         places = range(max(0, -first), len(scores))
         drawn = [self._rng.draw_ahead(scores, row, temperature, first + row) for row in places]
         return np.array([-1] * (len(scores) - len(drawn)) + drawn, np.int64)
+
+    def _leaders(
+        self,
+        scores: Float[np.ndarray, "places vocab"],
+        drawn: Int[np.ndarray, " places"],
+        first: int,
+        count: int,
+    ) -> Leaders:
+        """The tokens with the highest rates, a probability over its number, behind the drawn one.
+
+        Greedily probabilities are the rates: what is likeliest by little may not stay so.
+        """
+        sampling = AS_THEY_ARE if self.sampling.greedy else self.sampling
+        probs = sampling.probs(scores)
+        likely = topk(probs, min(IN_VIEW, probs.shape[-1]))
+        tokens, shares = np.full((len(drawn), count), -1), np.zeros((len(drawn), count))
+        for place in range(max(0, -first), len(drawn)):
+            seen = np.array([drawn[place], *likely[place][likely[place] != drawn[place]]])
+            rates = probs[place, seen].astype(np.float64)
+            if not self.sampling.greedy:
+                rates /= self._rng.exponential_noise(seen.tolist(), first + place)
+            leading = np.array([0, *(1 + np.argsort(-rates[1:], kind="stable"))])[:count]
+            tokens[place, : len(leading)] = seen[leading]
+            shares[place, : len(leading)] = rates[leading] / rates[leading].sum()
+        return Leaders(tokens, shares)

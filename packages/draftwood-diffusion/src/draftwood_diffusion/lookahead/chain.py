@@ -12,9 +12,9 @@ from draftwood_diffusion.part import Part
 class StepsAhead(Part):
     """Says which states are run beside the next one; the text stays the same."""
 
-    @property
-    def most(self) -> int:
-        """States of a pass at most."""
+    def most(self, places: int) -> int:
+        """States of a pass at most, over a block of so many places."""
+        del places
         return 1
 
     @abstractmethod

@@ -1,11 +1,14 @@
 """The next states are drafted from one pass and checked by the next."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import ClassVar
 
+import numpy as np
+
 from draftwood.methods.knobs import knob
-from draftwood_diffusion.block_state import Advance, BlockState, Seen
+from draftwood_diffusion.block_state import Advance, BlockState, Leaders, Seen
 from draftwood_diffusion.lookahead.chain import StepsAhead
 
 
@@ -16,38 +19,63 @@ class FreeDave(StepsAhead):
     forerunner leads to is as certain as that.
 
     Differs from the paper: a token's race number belongs to its place, so drafts come true at every
-    temperature, not greedily alone; and any rule that is a function of a view may be looked ahead
-    of, not one by one alone. Drafts end with their block.
+    temperature, not greedily alone; any rule that is a function of a view may be looked ahead of,
+    not one by one alone; and with ``w`` above 1 states branch, where places take tokens that came
+    close to being drawn, the likeliest paths first. Drafts end with their block.
 
     Args:
         d: states that a pass runs, the certain one included.
+        w: tokens that a place tries.
     """
 
     name: ClassVar[str] = "freedave"
     summary: ClassVar[str] = "the next d states in one pass; those that come true stay"
     source: ClassVar[str] = "FreeDave, 2025, arXiv:2510.00294"
     d: int = knob(4, "states that a pass runs", 1)
+    w: int = knob(1, "tokens that a place tries, in states side by side", 1)
 
-    @property
-    def most(self) -> int:
-        return self.d
+    def most(self, places: int) -> int:
+        return min(self.d, places) if self.w == 1 else self.d
 
     def states(self, following: BlockState, seen: Seen, advance: Advance) -> list[BlockState]:
-        found = [following]
-        while len(found) < self.d:
-            draft = advance(found[-1], seen)
+        found, leaders = [following], seen.leaders(self.w)
+        coming, number = list[tuple[float, int, BlockState]](), 0  # the likeliest first
+
+        def add_children(state: BlockState, chance: float) -> None:
+            nonlocal number
+            for child, share in _children(state, seen, leaders, advance):
+                heappush(coming, (-chance * share, number, child))
+                number += 1
+
+        add_children(following, 1.0)
+        while coming and len(found) < self.d:
+            chance, _, draft = heappop(coming)
             if draft.is_written or advance.is_over(draft):
-                break  # there is nothing to predict
+                continue  # there is nothing to predict
             found.append(draft)
+            add_children(draft, -chance)
         return found
 
     def agreeing(
         self, states: Sequence[BlockState], seen: Sequence[Seen], advance: Advance
     ) -> list[BlockState]:
-        found = [states[0]]
-        for number, predicted in enumerate(seen):
-            found.append(advance(found[-1], predicted))
-            coming = number + 1
-            if coming == len(states) or states[coming].tokens != found[-1].tokens:
-                break
+        run = {state.tokens: number for number, state in enumerate(states)}
+        found, now = [states[0]], run.pop(states[0].tokens)
+        while now is not None:
+            found.append(advance(found[-1], seen[now]))
+            now = run.pop(found[-1].tokens, None)
         return found
+
+
+def _children(
+    state: BlockState, seen: Seen, leaders: Leaders, advance: Advance
+) -> Iterator[tuple[BlockState, float]]:
+    """States that may follow one, and the chance of each."""
+    was_open = np.array(state.tokens) == state.mask
+    for tokens, shares in zip(leaders.tokens.T, leaders.shares.T, strict=True):
+        child = advance(state, replace(seen, drawn=tokens))
+        if min(child.tokens) < 0:
+            return  # a place has no further token
+        size = len(child.tokens)
+        fixed = was_open[:size] & (np.array(child.tokens) != state.mask)
+        yield child, float(shares[:size][fixed].prod())
