@@ -64,6 +64,9 @@ def test_a_family_names_its_fastest_free_knob():
     ordered = {each["rule"]: each for each in families(other, BASE)}
     assert ordered["left-to-right"]["for nothing"] == "none"
     assert ordered["left-to-right+freedave"]["for nothing"].startswith("2.00 ")
+    ahead = [way("threshold,tau=0.5", 2.6, 40), way("threshold,tau=0.5+freedave,d=8", 2.41, 30)]
+    assert families(ahead, BASE)[1]["rule"] == "threshold+freedave"  # beside one by one
+    assert families(ahead, BASE)[1]["for nothing"].startswith("3.20 ")
     only_paid = families([way("entropy", 2.6, 30)], BASE)
     assert only_paid[0]["for nothing"] == "none"
 

@@ -92,6 +92,21 @@ def test_lookahead_keeps_the_text_of_every_rule(method: str, lookahead: StepsAhe
     assert changed("float32", method, lookahead, 8, [8]) == 0
 
 
+@pytest.mark.parametrize("length", [2, 4])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind[1]])
+def test_drafts_reach_the_next_block(kind: tuple[bool, bool], length: int) -> None:
+    looked, common = parse("left-to-right+freedave,d=16,w=4"), 0
+    for seed in range(6):
+        one = usual_text("float32", length, kind, "left-to-right", seed)
+        other = text(masked("float32", length, kind), looked, seed, float(seed % 2))
+        assert (other.tokens, places(other)) == (one.tokens, places(one))
+        blocks: dict[int, set[int]] = {}
+        for each in other.fixings:
+            blocks.setdefault(each.run, set()).add((len(prompt(seed)) + each.place) // length)
+        common += any(len(each) > 1 for each in blocks.values())
+    assert common
+
+
 def test_branches_save_passes_and_cost_rows() -> None:
     method, kind = parse("left-to-right"), KINDS[0]
     runs, rows = [0, 0], [0, 0]

@@ -38,8 +38,9 @@ SOURCE, JUDGE = "stories-15m", "tinyllama-1.1b"
 AT_ONCE = 25  # stories in one pass
 FIRST_SEED = 1_000_000  # of texts that are judged; training drew its texts by those from 0 on
 RULES = (
-    *("left-to-right", "one-by-one", "freedave", "freedave,d=8", "left-to-right+freedave"),
-    "left-to-right+freedave,d=32,w=4",
+    *("left-to-right", "one-by-one", "freedave", "freedave,d=8,w=3", "left-to-right+freedave"),
+    *("left-to-right+freedave,d=8,w=3", "left-to-right+freedave,d=16,w=4"),
+    *("threshold,tau=0.95+freedave,d=16,w=4", "entropy+freedave,d=16,w=4"),
     *("threshold", *(f"threshold,tau={tau}" for tau in (0.95, 0.8, 0.7, 0.5))),
     *("entropy,most=0.1", "entropy", "factor", "factor,f=2", "local-leap", "ccd"),
     *("ccd-agreement", "top-k,k=2", "longest-prefix", "threshold+adablock", "threshold+edit"),

@@ -14,6 +14,8 @@ FREE = 0.05
 STEEP = 3.0
 """Exponent with which quality below the best counts less in the area."""
 ONE_BY_ONE = "one-by-one"
+ORDERS = ("left-to-right",)
+"""Other orders of one by one."""
 Records = Sequence[Mapping[str, Any]]
 
 
@@ -56,16 +58,17 @@ def families(own: Records, usual: Mapping[str, Any]) -> list[dict[str, str]]:
     """The most tokens a pass that a rule gives for nothing, and the area of its knobs' curve.
 
     Args:
-        usual: one by one; states looked ahead of another order stand beside that order.
+        usual: one by one; states looked ahead of another of its orders stand beside that order.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     orders = {each["way"]: each for each in own}
     for each in own:
-        found.setdefault(each["way"].partition(",")[0], []).append(each)
+        parts = [part.partition(",")[0] for part in each["way"].split("+")]
+        found.setdefault("+".join(parts), []).append(each)
     lines = []
     for name, ways in found.items():
         order = name.removesuffix("+freedave")
-        base = usual if order == name else orders.get(order, usual)
+        base = orders.get(order, usual) if order != name and order in ORDERS else usual
         free = [each for each in ways if is_free(each, base)]
         best = max(free, key=rate, default=None)
         most = "none" if best is None else f"{rate(best):.2f} ({best['way']})"

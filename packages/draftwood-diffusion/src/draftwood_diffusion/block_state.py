@@ -20,6 +20,7 @@ class BlockState:
         history: views of its passes before, as many as the rule reads.
         is_last: True if the text ends with this block.
         rereads: passes since it was written, see ``Stepping.ends_block``.
+        next_masks: places of the next block that run behind this one, which is written.
     """
 
     tokens: tuple[int, ...]
@@ -27,6 +28,7 @@ class BlockState:
     history: tuple[View, ...] = ()
     is_last: bool = False
     rereads: int = 0
+    next_masks: int = 0
 
     @property
     def is_written(self) -> bool:
@@ -82,4 +84,8 @@ class Advance(Protocol):
 
     def is_over(self, state: BlockState) -> bool:
         """True if the text ends with this state."""
+        ...
+
+    def with_next(self, state: BlockState) -> BlockState | None:
+        """A written block and the masks of the next one; None where they cannot run together."""
         ...

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -163,7 +163,8 @@ class MaskedText(KeepsCache):
         order = np.where(places < 0, 0.0, self.race.order[np.maximum(places, 0)])
         reference = None if self._reference is None else self._reference_of(start, end)
         ends = self.options.stop_tokens
-        self._stepping = Stepping(self.method, ends, len(given), order, reference)
+        behind = self._places_behind(end)
+        self._stepping = Stepping(self.method, ends, len(given), order, reference, behind)
         mask = self.masked.settings.mask_token
         masks = (mask,) * (end - start - len(given))
         self._states = [BlockState((*given, *masks), mask, is_last=end == self.total)]
@@ -175,11 +176,18 @@ class MaskedText(KeepsCache):
         known = self._reference[start:end]
         return np.array([*known, *[-1] * (end - start - len(known))])
 
-    def _place(self) -> BlockPlace:
+    def _places_behind(self, end: int) -> int:
+        """Places of the next block, where its masks may run behind a written one."""
+        joins_next = self._passes.joins_next
+        return self.method.blocks.end(self._place(end)) - end if joins_next else 0
+
+    def _place(self, start: int | None = None) -> BlockPlace:
+        """Where a block begins, or else the one under way."""
         passes = self._passes
         length = self.masked.settings.block_length
         most = self.method.rule.most_places
-        return BlockPlace(passes.start, len(self.prompt), self.total, passes.grid, length, most)
+        start = passes.start if start is None else start
+        return BlockPlace(start, len(self.prompt), self.total, passes.grid, length, most)
 
     def commit(self, outputs: Sequence[ModelOutput], seconds: float) -> list[object]:
         """Fix what the pass allows; reports nothing before the end."""
@@ -189,13 +197,24 @@ class MaskedText(KeepsCache):
             return []
         (output,) = outputs
         self.text.runs, self.text.rows = self.text.runs + 1, self.text.rows + len(output.rows)
-        first = self._passes.start - len(self.prompt)
         found = self._passes.take(self._states, output.rows)
-        seen = [self.race.read(each, first) for each in found]
+        seen = [
+            self.race.read(each, self._first + (len(state.tokens) if state.next_masks else 0))
+            for each, state in zip(found, self._states, strict=True)
+        ]
+        self._take(seen)
+        return []
+
+    @property
+    def _first(self) -> int:
+        """First place of the block under way, in the text."""
+        return self._passes.start - len(self.prompt)
+
+    def _take(self, seen: Sequence[Seen]) -> None:
+        """Go on by what a pass says of each state that it ran."""
         if self._is_first:
             self._end_block_early(seen[0])
-        self._go_on(seen, first)
-        return []
+        self._go_on(seen)
 
     def _end_block_early(self, seen: Seen) -> None:
         """Let the block end where its first pass says."""
@@ -204,26 +223,36 @@ class MaskedText(KeepsCache):
         kept = self.method.blocks.kept(self._stepping.view(state, seen), self._place())
         if kept < len(state.tokens):
             self._states = [state.first(kept, is_last=False)]
+            behind = self._places_behind(self._passes.start + kept)
+            self._stepping = replace(self._stepping, next_places=behind)
 
-    def _go_on(self, seen: Sequence[Seen], first: int) -> None:
+    def _go_on(self, seen: Sequence[Seen]) -> None:
         """Take the states that came true, and plan those of the next pass."""
         stepping, lookahead = self._stepping, self.method.lookahead
         assert stepping is not None
         path = lookahead.agreeing(self._states, seen, stepping)
         for before, after in pairwise(path):
-            self._note(before, after, first)
-        following = path[-1]
-        if stepping.ends_block(following):
-            self._end_block(following)
-        else:
-            states = lookahead.states(following, seen[len(path) - 2], stepping)
+            self._note(before, after)
+        ran = {state.tokens: number for number, state in enumerate(self._states)}
+        *_, newest, following = path
+        begun = ran.get(following.tokens)
+        if begun is not None and not self._states[begun].next_masks:
+            begun = None
+        self._passes.keep(begun)
+        if not stepping.ends_block(following):
+            states = lookahead.states(following, seen[ran[newest.tokens]], stepping)
             self._states = states[: self._most_states]
+            return
+        self._end_block(following)
+        if begun is not None:
+            self._begin_block()
+            self._take([seen[begun]])
 
-    def _note(self, before: BlockState, after: BlockState, first: int) -> None:
+    def _note(self, before: BlockState, after: BlockState) -> None:
         """Note which places took a token."""
         for place, (old, new) in enumerate(zip(before.tokens, after.tokens, strict=False)):
             if old != new:
-                self.text.fixings.append(Fixing(self.text.runs, first + place, new))
+                self.text.fixings.append(Fixing(self.text.runs, self._first + place, new))
 
     def _end_block(self, state: BlockState) -> None:
         """Go on behind a written block, or end the text."""

@@ -21,6 +21,7 @@ class Stepping:
         given: places of the prompt at the block's beginning, which never change.
         order: [places], a number of each place from the seed.
         reference: [places] of the text that will be written, where it is known.
+        next_places: of the block behind this one; 0 where it cannot run beside it.
     """
 
     method: Unmasking
@@ -28,6 +29,7 @@ class Stepping:
     given: int
     order: Float[np.ndarray, " places"]
     reference: Int[np.ndarray, " places"] | None = None
+    next_places: int = 0
 
     def view(self, state: BlockState, seen: Seen) -> View:
         """The block as the rule sees it."""
@@ -81,6 +83,10 @@ class Stepping:
         """True if an end token is written and every place before it."""
         end = self.first_end(state)
         return end is not None and state.mask not in state.tokens[:end]
+
+    def with_next(self, state: BlockState) -> BlockState | None:
+        goes_on = self.next_places and self.ends_block(state) and not self.is_over(state)
+        return replace(state, next_masks=self.next_places) if goes_on else None
 
     def ends_block(self, state: BlockState) -> bool:
         """True if the block is written, and the revision takes no further pass over it."""

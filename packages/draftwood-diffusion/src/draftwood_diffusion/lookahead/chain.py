@@ -19,7 +19,8 @@ class StepsAhead(Part):
 
     @abstractmethod
     def states(self, following: BlockState, seen: Seen, advance: Advance) -> list[BlockState]:
-        """States to run in the next pass: the certain one first, then drafts.
+        """States to run in the next pass: the certain one first, then drafts, each behind those
+        that it follows; see ``Advance.with_next`` for the end of a block.
 
         Args:
             following: the next state, of a block that goes on.
@@ -30,7 +31,8 @@ class StepsAhead(Part):
     def agreeing(
         self, states: Sequence[BlockState], seen: Sequence[Seen], advance: Advance
     ) -> list[BlockState]:
-        """States that came true, in order, and last of all the one after them.
+        """States that came true, in order, and last of all the one after them, which was run too
+        if the next block's masks were.
 
         Args:
             states: that were run; the first is certain.

@@ -21,7 +21,8 @@ class FreeDave(StepsAhead):
     Differs from the paper: a token's race number belongs to its place, so drafts come true at every
     temperature, not greedily alone; any rule that is a function of a view may be looked ahead of,
     not one by one alone; and with ``w`` above 1 states branch, where places take tokens that came
-    close to being drawn, the likeliest paths first. Drafts end with their block.
+    close to being drawn, the likeliest paths first. Where blocks see those before them alone,
+    drafts reach the first state of the next block.
 
     Args:
         d: states that a pass runs, the certain one included.
@@ -50,10 +51,11 @@ class FreeDave(StepsAhead):
         add_children(following, 1.0)
         while coming and len(found) < self.d:
             chance, _, draft = heappop(coming)
-            if draft.is_written or advance.is_over(draft):
-                continue  # there is nothing to predict
-            found.append(draft)
-            add_children(draft, -chance)
+            if not (draft.is_written or advance.is_over(draft)):
+                found.append(draft)
+                add_children(draft, -chance)
+            elif (last := advance.with_next(draft)) is not None:
+                found.append(last)
         return found
 
     def agreeing(
@@ -61,7 +63,7 @@ class FreeDave(StepsAhead):
     ) -> list[BlockState]:
         run = {state.tokens: number for number, state in enumerate(states)}
         found, now = [states[0]], run.pop(states[0].tokens)
-        while now is not None:
+        while now is not None and not states[now].next_masks:
             found.append(advance(found[-1], seen[now]))
             now = run.pop(found[-1].tokens, None)
         return found

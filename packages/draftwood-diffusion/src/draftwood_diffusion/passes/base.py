@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,6 +25,9 @@ class Passes(ABC):
         given: tokens of the prompt at its beginning.
         grid: place from which blocks are counted.
     """
+
+    joins_next: ClassVar[bool] = False
+    """Whether the masks of the next block may run behind a written one."""
 
     def __init__(self, masked: MaskedModel, prompt: Sequence[int], total: int) -> None:
         self.settings, self.total = masked.settings, total
@@ -66,6 +70,14 @@ class Passes(ABC):
         self, states: Sequence[BlockState], logits: Float[np.ndarray, "rows vocab"]
     ) -> list[Float[np.ndarray, "places vocab"]]:
         """Logits of the places of each state, once the pass was run."""
+
+    def keep(self, run: int | None) -> None:
+        """Keep rows of the newest pass.
+
+        Args:
+            run: number of the state that came true and ran with the next block's masks, if any.
+        """
+        del run
 
     @abstractmethod
     def finish(self, tokens: Sequence[int]) -> None:
