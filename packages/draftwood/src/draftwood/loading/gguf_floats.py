@@ -6,12 +6,10 @@ import numpy as np
 
 from draftwood.arrays import Float, FloatType, to_bfloat16
 from draftwood.loading.gguf_reader import Content, placed
+from draftwood.loading.tensors import LIKE_MIXTRAL, MIXTRAL
 
 Numbers = Float[np.ndarray, "..."]
 OF_EXPERTS = ".experts."
-LIKE_MIXTRAL = ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM")
-"""Architectures that have Mixtral's names of an expert's matrices."""
-MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
 SAVED = {
     "MixtralForCausalLM": (".mlp.", ".block_sparse_moe."),
     "MiniMaxM2ForCausalLM": (".mlp.", ".block_sparse_moe."),
@@ -32,10 +30,10 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
         home = experts if OF_EXPERTS in each.name else found
         values = each.floats(content.layout)
         home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
-    if content.config["model_type"] == "qwen3_next" and content.as_stored:
+    if keys := content.layout.joined:
         from draftwood.loading.gguf_hybrid_mixtures import joined_states
 
-        found = joined_states(found, content.native.get("linear_num_key_heads"))
+        found = joined_states(found, keys)
     name = content.native.architecture
     if name == "Gemma4ForCausalLM":
         from draftwood.loading.gguf_gemma4 import joined_experts

@@ -194,7 +194,7 @@ class Layout:
             "attn_q": config.get("num_attention_heads"),
             "attn_k": config.get("num_key_value_heads"),
         }
-        are_apart = architecture == "qwen3next" and config.architecture != "Qwen3NextForCausalLM"
+        are_apart = architecture == "qwen3next" and getattr(config, APART, False)
         return cls(
             {**USUAL, **_others(architecture, config)},
             heads if (ARCHITECTURES[architecture].layout or architecture) == "llama" else {},
@@ -340,12 +340,8 @@ def as_stored(architecture: str, names: Container[str]) -> dict[str, Any]:
     """
     if architecture in ("qwen35", "qwen35moe"):
         return {TILED: True}
-    if architecture in GRANITE:
-        return {APART: True}
-    if architecture == "qwen3next" and "blk.0.ssm_in.weight" not in names:
-        # what recurrences read lies apart, as Qwen3.5 has it, which is the same in all else
-        return {"model_type": "qwen3_5_moe_text"}
-    return {}
+    is_apart = architecture == "qwen3next" and "blk.0.ssm_in.weight" not in names
+    return {APART: True} if is_apart or architecture in GRANITE else {}
 
 
 def _others(architecture: str, config: ModelConfiguration) -> dict[str, str]:

@@ -9,9 +9,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of layers, by what their attention sees."""
 TILED = "linear_value_heads_tiled"
 """Key of a configuration whose tensors have heads of values as GGUF files have them."""
-APART = "shared_network_apart"
-"""Key of one whose gates and what they gate lie in two tensors, as GGUF files of Granite have them.
-"""
+APART = "joined_tensors_apart"
+"""Key of one whose tensors lie apart, as GGUF files have them, that Transformers has in one."""
 _OF_STATES = (FULL, "linear_attention")
 
 
