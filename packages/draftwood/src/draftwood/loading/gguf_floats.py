@@ -36,13 +36,12 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
         found = joined_states(found, keys)
     name = content.native.architecture
     if name == "Gemma4ForCausalLM":
-        from draftwood.loading.gguf_gemma4 import joined_experts
-
-        return found | joined_experts(experts)
+        return found | _below(experts, "experts.gate_up_proj", "experts.down_proj")
     if name.startswith("GraniteMoe"):
         from draftwood.loading.gguf_granite import joined_networks
 
-        return joined_networks(found, experts)
+        both = _below(experts, "input_linear.weight", "output_linear.weight")
+        return joined_networks(found) | both
     saved = _joined if name == "GptOssForCausalLM" else _apart
     before, after = SAVED.get(name, ("", ""))
     found |= saved(experts, name)
@@ -59,6 +58,19 @@ def _apart(experts: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray
         part, _, kind = rest.partition(".")
         own = f"{MIXTRAL[part] if name in LIKE_MIXTRAL else f'{part}_proj'}.{kind}"
         found |= {f"{above}{OF_EXPERTS}{i}.{own}": each for i, each in enumerate(values)}
+    return found
+
+
+def _below(experts: Mapping[str, np.ndarray], gate_up: str, down: str) -> dict[str, np.ndarray]:
+    """The experts of a layer in two tensors: gates, and below them what they gate, and the rest."""
+    found = dict[str, np.ndarray]()
+    for key, values in experts.items():
+        at, _, part = key.removesuffix(".weight").rpartition("experts.")
+        if part == "down":
+            found[at + down] = values
+        elif part == "gate":
+            both = values, experts[f"{at}experts.up.weight"]
+            found[at + gate_up] = np.concatenate(both, axis=1)
     return found
 
 

@@ -17,6 +17,7 @@ from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.configuration_class import APART, TILED
 from draftwood.models.decoder import tiled
+from draftwood.models.shapes import gate_up
 
 TOP = {
     "token_embd": "model.embed_tokens",
@@ -27,116 +28,35 @@ TOP = {
     "per_layer_proj_norm": "model.per_layer_projection_norm",
     "output": "lm_head",
 }
-USUAL = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-    "ffn_up_shexp": "mlp.shared_expert.up_proj",
-    "ffn_down_shexp": "mlp.shared_expert.down_proj",
-    "ffn_gate_exps": "mlp.experts.gate",
-    "ffn_up_exps": "mlp.experts.up",
-    "ffn_down_exps": "mlp.experts.down",
-}
-"""Modules of a layer, and those of Transformers."""
-NORMS_BEHIND = {
-    "post_attention_norm": "post_attention_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-NORMS_AROUND = {**NORMS_BEHIND, "ffn_norm": "pre_feedforward_layernorm"}
-DELTA_RULE = {
-    "attn_qkv": "linear_attn.in_proj_qkv",
-    "attn_gate": "linear_attn.in_proj_z",
-    "ssm_alpha": "linear_attn.in_proj_a",
-    "ssm_beta": "linear_attn.in_proj_b",
-    "ssm_conv1d": "linear_attn.conv1d",
-    "ssm_norm": "linear_attn.norm",
-    "ssm_out": "linear_attn.out_proj",
-    "post_attention_norm": "post_attention_layernorm",
-}
-LFM2 = {
-    "attn_norm": "operator_norm",
-    "attn_output": "self_attn.out_proj",
-    "attn_q_norm": "self_attn.q_layernorm",
-    "attn_k_norm": "self_attn.k_layernorm",
-    "shortconv.conv": "conv.conv",
-    "shortconv.in_proj": "conv.in_proj",
-    "shortconv.out_proj": "conv.out_proj",
-    "ffn_norm": "ffn_norm",
-    "ffn_gate": "feed_forward.w1",
-    "ffn_up": "feed_forward.w3",
-    "ffn_down": "feed_forward.w2",
-}
 PARTS = ("gate", "up", "down")
-SHARED = {f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in PARTS}
+STATES: dict[str, dict[str, str]] = {
+    "linear_attn": {
+        **{"attn_qkv": "in_proj_qkv", "attn_gate": "in_proj_z", "ssm_in": "in_proj_qkvz"},
+        **{"ssm_alpha": "in_proj_a", "ssm_beta": "in_proj_b", "ssm_ba": "in_proj_ba"},
+    },
+    "mamba": {"ssm_in": "in_proj", "ssm_d": "D"},
+    "conv": {f"shortconv.{part}": part for part in ("conv", "in_proj", "out_proj")},
+}
+"""Tensors of a running state within its module, by the module's name."""
+OF_STATES = {
+    **{"ssm_conv1d": "conv1d", "ssm_norm": "norm", "ssm_out": "out_proj"},
+    **{"ssm_a": "A_log", "ssm_dt.bias": "dt_bias"},
+}
+"""The same of all modules that have such tensors."""
+BEFORE_NETWORK = ("seed_oss", "qwen35", "qwen35moe", "qwen3next", "glm4moe", "gpt-oss")
+"""Architectures that name the norm of what a network reads by the attention before it."""
 CHOICE = "exp_probs_b.bias"
 """Bias by which experts are chosen; it is no part of their shares."""
-OTHERS: dict[str, dict[str, str]] = {
-    "gemma2": NORMS_AROUND,
-    "gemma3": NORMS_AROUND,
-    "gemma4": {
-        **NORMS_AROUND,
-        "inp_gate": "per_layer_input_gate",
-        "proj": "per_layer_projection",
-        "post_norm": "post_per_layer_input_norm",
-        "ffn_gate_inp": "router.proj",
-        **{f"ffn_{part}_exps": f"experts.{part}" for part in PARTS},
-        "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
-        **{f"post_ffw_norm_{way}": f"post_feedforward_layernorm_{way}" for way in (1, 2)},
-    },
-    "olmo2": NORMS_BEHIND,
-    "exaone4": NORMS_BEHIND,
-    "glm4": {
-        **{
-            "post_attention_norm": "post_self_attn_layernorm",
-            "post_ffw_norm": "post_mlp_layernorm",
-        },
-        "ffn_up": "mlp.gate_up_proj",
-    },
-    "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
-    "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
-    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-    "lfm2": LFM2,
-    "lfm2moe": {
-        **LFM2,
-        "ffn_gate_inp": "feed_forward.gate",
-        **{f"ffn_{part}_exps": f"feed_forward.experts.{part}" for part in PARTS},
-        CHOICE: "feed_forward.expert_bias",
-    },
-    "qwen35": DELTA_RULE,
-    "qwen35moe": DELTA_RULE,
-    "qwen3next": {
-        **DELTA_RULE,
-        "ssm_in": "linear_attn.in_proj_qkvz",
-        "ssm_ba": "linear_attn.in_proj_ba",
-    },
-    "ernie4_5-moe": {**SHARED, CHOICE: "mlp.gate.moe_statics.e_score_correction_bias"},
-    "glm4moe": {
-        **SHARED,
-        "post_attention_norm": "post_attention_layernorm",
-        CHOICE: "mlp.gate.e_score_correction_bias",
-    },
-    "minimax-m2": {CHOICE: "mlp.e_score_correction_bias"},
-    "gpt-oss": {
-        "ffn_gate_inp": "mlp.router",
-        "post_attention_norm": "post_attention_layernorm",
-    },
+UNLIKE = {
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
+    "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    **{f"post_ffw_norm_{way}": f"post_feedforward_layernorm_{way}" for way in (1, 2)},
 }
-"""Modules that an architecture names otherwise, and tensors that are no module's weight."""
+"""Modules of layers that differ from each other."""
 WHOLE = {
     "attn_sinks.weight": "self_attn.sinks",
-    "ssm_a": "linear_attn.A_log",
-    "ssm_dt.bias": "linear_attn.dt_bias",
     "layer_output_scale.weight": "layer_scalar",
     "ffn_gate_inp.scale": "router.scale",
     "ffn_down_exps.scale": "router.per_expert_scale",
@@ -161,7 +81,7 @@ AROUND_MTP = {
 OF_VALUE_HEADS = ("ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
 """Tensors with a row for each head of values of a recurrence."""
 GRANITE = ("granitemoe", "granitehybrid")
-"""Architectures whose modules gguf_granite.py names."""
+"""Architectures whose files have gates of networks, and what they gate, in two tensors."""
 
 
 @dataclass(frozen=True)
@@ -195,9 +115,12 @@ class Layout:
             "attn_k": config.get("num_key_value_heads"),
         }
         are_apart = architecture == "qwen3next" and getattr(config, APART, False)
+        names = names_of(config)
+        if architecture in BEFORE_NETWORK:
+            names["post_attention_norm"] = names["ffn_norm"]
         return cls(
-            {**USUAL, **_others(architecture, config)},
-            heads if (ARCHITECTURES[architecture].layout or architecture) == "llama" else {},
+            names,
+            heads if ARCHITECTURES[architecture].layout == "llama" else {},
             config.family.norm_shift,
             layers := config.get("num_hidden_layers"),
             layers - (getattr(config, "num_kv_shared_layers", None) or 0),
@@ -344,12 +267,40 @@ def as_stored(architecture: str, names: Container[str]) -> dict[str, Any]:
     return {APART: True} if is_apart or architecture in GRANITE else {}
 
 
-def _others(architecture: str, config: ModelConfiguration) -> dict[str, str]:
-    if architecture not in GRANITE:
-        return OTHERS.get(architecture, {})
-    from draftwood.loading.gguf_granite import names_of
+def names_of(config: ModelConfiguration) -> dict[str, str]:
+    """Modules of a layer by a file's names, as the model's family has them."""
+    family, modules, norms = config.family, config.family.modules, config.family.norms
+    attention, mixture = family.query_key_value, modules.mixture
+    inputs = ("attn_q", "attn_k", "attn_v") if len(attention) == 3 else ("attn_qkv",)
+    within = {
+        **dict(zip(inputs, attention, strict=True)),
+        **{"attn_q_norm": modules.query_norm, "attn_k_norm": modules.key_norm},
+        "attn_output": modules.output,
+    }
+    found: dict[str, str | None] = {
+        **{"attn_norm": norms.attention, "post_attention_norm": norms.after_attention},
+        **{"ffn_norm": norms.mlp, "post_ffw_norm": norms.after_mlp},
+        **{name: f"self_attn.{own}" for name, own in within.items()},
+        "ffn_gate_inp": f"{mixture}{family.router}",
+        "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+        CHOICE: modules.choice_bias and f"{mixture}{modules.choice_bias}",
+        **{f"ffn_{part}_exps": f"{mixture}experts.{part}" for part in PARTS},
+        **{f"ffn_{part}_shexp": f"mlp.{modules.shared}.{part}_proj" for part in PARTS},
+        **_network(config),
+        **(UNLIKE if family.is_unlike else {}),
+    }
+    if family.states is not None:
+        module = family.states.module
+        found |= {name: f"{module}.{own}" for name, own in (OF_STATES | STATES[module]).items()}
+    return {name: own for name, own in found.items() if own is not None}
 
-    return names_of(config)
+
+def _network(config: ModelConfiguration) -> dict[str, str]:
+    """Modules of the network, which files take for an expert where it stands beside some."""
+    modules, names = config.family.modules, gate_up(config)
+    ending = "_shexp" if modules.shares_network and config.expert_count else ""
+    parts = {**dict(zip(PARTS[2 - len(names) :], names, strict=False)), "down": modules.down}
+    return {f"ffn_{part}{ending}": f"{modules.network}.{own}" for part, own in parts.items()}
 
 
 def separate(name: str) -> list[str]:

@@ -83,7 +83,7 @@ class ModelConfiguration:
         vars(self).update(values)
         self.architecture = kind.architecture
         self.family: Family = FAMILIES[kind.architecture]
-        self.rotates_parts = text_kind.partial is not None or "rotary_dim" in text_kind.values
+        self.rotates_parts = text_kind.rotates_parts
         _complete(self, text_kind)
         self.windows = _windows(self, text_kind)
         self.rope_parameters = _rope_parameters(self, text_kind, text)

@@ -45,6 +45,11 @@ class ConfigurationClass:
     older: dict[str, str] = field(default_factory=dict)
     complete: Callable[[Any], None] = lambda config: None
 
+    @property
+    def rotates_parts(self) -> bool:
+        """True if its models can rotate a part of each head."""
+        return self.partial is not None or "rotary_dim" in self.values
+
 
 def kinds_of(config: Any, is_sliding: Callable[[int], bool]) -> list[str]:
     return [SLIDING if is_sliding(layer) else FULL for layer in range(config.num_hidden_layers)]
