@@ -7,6 +7,8 @@ import numpy as np
 from draftwood.arrays import Float, FloatType, to_bfloat16
 from draftwood.loading.gguf_reader import Content, placed
 from draftwood.loading.tensors import LIKE_MIXTRAL, MIXTRAL
+from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.recurrent_layers import orders
 
 Numbers = Float[np.ndarray, "..."]
 OF_EXPERTS = ".experts."
@@ -29,7 +31,7 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
     for each in placed(content):
         home = experts if OF_EXPERTS in each.name else found
         values = each.floats(content.layout)
-        home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
+        home[each.name] = rounded(_side_by_side(each.name, values, content.native))
     if keys := content.layout.joined:
         from draftwood.loading.gguf_hybrid_mixtures import joined_states
 
@@ -48,6 +50,13 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
     return (
         {key.replace(before, after): values for key, values in found.items()} if before else found
     )
+
+
+def _side_by_side(name: str, values: Numbers, config: ModelConfiguration) -> Numbers:
+    """Heads of values that share a key next to each other, as Transformers has them."""
+    outputs, inputs = orders(name.removesuffix(".weight"), config)
+    values = values if outputs is None else values[outputs.argsort()]
+    return values if inputs is None else values[:, inputs.argsort()]
 
 
 def _apart(experts: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

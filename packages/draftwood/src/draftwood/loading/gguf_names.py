@@ -16,7 +16,6 @@ from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.configuration_class import APART, TILED
-from draftwood.models.decoder import tiled
 from draftwood.models.shapes import gate_up
 
 TOP = {
@@ -78,8 +77,6 @@ AROUND_MTP = {
     "hnorm": f"{MTP}pre_fc_norm_hidden",
     "shared_head_norm": f"{MTP}norm",
 }
-OF_VALUE_HEADS = ("ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
-"""Tensors with a row for each head of values of a recurrence."""
 GRANITE = ("granitemoe", "granitehybrid")
 """Architectures whose files have gates of networks, and what they gate, in two tensors."""
 
@@ -94,7 +91,6 @@ class Layout:
         norm_shift: what the file's norms have beyond those of Transformers.
         layers: of the text; the one behind them is for multi-token prediction.
         keyed: layers with keys of their own; those behind them take the keys of others.
-        states: of recurrences, whose heads of values the file has in another order; None without.
         joined: heads of keys whose rates and steps the file has in one tensor, and the model in
             two; 0 without.
     """
@@ -104,7 +100,6 @@ class Layout:
     norm_shift: float
     layers: int
     keyed: int
-    states: "StateHeads | None"
     joined: int = 0
 
     @classmethod
@@ -124,7 +119,6 @@ class Layout:
             config.family.norm_shift,
             layers := config.get("num_hidden_layers"),
             layers - (getattr(config, "num_kv_shared_layers", None) or 0),
-            StateHeads.of(config),
             config.get("linear_num_key_heads") if are_apart else 0,
         )
 
@@ -208,51 +202,6 @@ class Layout:
             return values.reshape(1, -1)
         heads = self.heads_of(name)
         return values if heads is None else values[halves(len(values), heads)]
-
-    def side_by_side(self, name: str, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """Values that are laid out, with heads of values that share a key next to each other."""
-        found = TENSOR.fullmatch(name)
-        if self.states is None or found is None:
-            return values
-        return self.states.side_by_side(found["rest"], values)
-
-
-@dataclass(frozen=True)
-class StateHeads:
-    """Heads of a recurrence: files have those of values that share a key far apart.
-
-    Attributes:
-        keys: heads of keys.
-        key_dim, value_dim: of a head.
-    """
-
-    keys: int
-    key_dim: int
-    value_dim: int
-
-    @classmethod
-    def of(cls, config: ModelConfiguration) -> "StateHeads | None":
-        """The heads of a configuration; None for one whose heads lie as Transformers' do."""
-        if not getattr(config, TILED, False):
-            return None
-        names = ("linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")
-        return cls(*map(config.get, names))
-
-    def side_by_side(self, name: str, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """See ``Layout``."""
-        if name == "ssm_out.weight":
-            return self._joined(values.T, self.value_dim).T
-        if name == "attn_gate.weight":
-            return self._joined(values, self.value_dim)
-        if name in OF_VALUE_HEADS:
-            return self._joined(values, 1)
-        if name in ("attn_qkv.weight", "ssm_conv1d.weight"):
-            before = 2 * self.keys * self.key_dim
-            return np.concatenate([values[:before], self._joined(values[before:], self.value_dim)])
-        return values
-
-    def _joined(self, rows: Float[np.ndarray, "..."], size: int) -> Float[np.ndarray, "..."]:
-        return rows[tiled(self.keys, len(rows) // size, size).argsort()]
 
 
 def as_stored(architecture: str, names: Container[str]) -> dict[str, Any]:
