@@ -65,6 +65,10 @@ def trees_by_form() -> str:
     return markdown(("`--tree`", "tree", "methods"), rows)
 
 
+OTHER_KINDS = {"llama": ["mixtral"], "olmo2": ["olmo3"], "granitemoe": ["granitemoeshared"]}
+"""Types of models whose GGUF files are of another one's architecture, by its name."""
+
+
 def models_page() -> str:
     """The frame in ``models.md.in`` with the families that have code of their own, and others that
     the tests run.
@@ -85,9 +89,8 @@ def models_page() -> str:
     classes = {**MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, **MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
     files: dict[str, list[str]] = {}
     for name, known in ARCHITECTURES.items():
-        files.setdefault(classes[known.model_type], []).append(f"`{name}`")
-        if known.of_experts is not None:
-            files.setdefault(classes[known.of_experts], []).append(f"`{name}`")
+        for kind in (known.model_type, *OTHER_KINDS.get(name, ())):
+            files.setdefault(classes[kind], []).append(f"`{name}`")
     readers = {family.title: name for name, family in FAMILIES.items()}
     own = [
         (

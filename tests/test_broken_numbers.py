@@ -28,7 +28,6 @@ from draftwood.rng import Rng
 from draftwood.sampling import Sampler, Sampling
 from draftwood.shapes import Independent, StochasticBeam, Widths
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import TINY, tiny_eagle
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, GreedyPlusOne, KSeq, Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters.stand import Stand
@@ -36,6 +35,7 @@ from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.verifiers.typical import Typical
 from draftwood_torch.hook.processors import RowSampler, Scores
 from draftwood_torch.lean.model import LeanModel
+from tiny_heads import TINY, tiny_eagle
 
 VOCAB = 700
 BROKEN_AT = 5

@@ -33,7 +33,6 @@ from draftwood.models.native import NativeModel
 from draftwood.sampling import Context, Sampler, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
 from draftwood.testing import Automaton, TableModel
-from draftwood.testing.heads import tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal, Verifier
 from law_cases import DISTANCE, PROMPT, SMALL, contextual, exact_pairs, options, text_distance
@@ -48,6 +47,7 @@ from roads import (
     tiny_llama,
 )
 from thinning import thinned
+from tiny_heads import tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa
 
 TOLERANCE, VOCAB = 1e-5, 3
 PAIRS = [pytest.param(shape, rule, id=f"{shape}-{rule.name}") for shape, rule in exact_pairs(SMALL)]

@@ -35,7 +35,6 @@ from draftwood.sampling import Context, LazyProbs, Sampling
 from draftwood.shapes import BestFirst, Independent, Shape, Widths
 from draftwood.shapes.base import grow_sound
 from draftwood.testing import TableModel
-from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa, tiny_mtp
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, Match, Rejection, Traversal, Verifier
 from law_cases import (
@@ -65,6 +64,7 @@ from roads import (
     torch,
 )
 from thinning import thinned
+from tiny_heads import TINY, tiny_ctc, tiny_eagle, tiny_lm, tiny_medusa, tiny_mtp
 
 TOLERANCE = 1e-5
 PAIRS = [

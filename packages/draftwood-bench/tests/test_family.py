@@ -11,11 +11,11 @@ from benchmarks.training import family, family_chains, scaling
 from draftwood.engine import Method, Options, generate
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_lm, tiny_s2d
 from draftwood.verifiers import Rejection
 from draftwood_methods.drafters import S2d
 from draftwood_methods.shapes import Gated
 from draftwood_torch.lean.model import LeanModel
+from tiny_heads import tiny_lm, tiny_s2d
 
 PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 61]
 

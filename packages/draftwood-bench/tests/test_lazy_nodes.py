@@ -14,12 +14,12 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.together import results_together
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Traversal
 from draftwood_bench.plan.configurations import RSD_METHODS, Configuration, rsd_configuration
 from draftwood_bench.plan.protocols import Rsd
+from tiny_heads import tiny_eagle, tiny_lm
 
 pytest.importorskip("greenlet")
 

@@ -18,11 +18,11 @@ from benchmarks.training.on_policy import (
     write_answers,
 )
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.lean.model import LeanModel
 from draftwood_train.data.dataset import Texts
 from draftwood_train.data.states import states_of
+from tiny_heads import tiny_eagle, tiny_lm
 
 PROMPT = [2, 0, 1, 1]
 

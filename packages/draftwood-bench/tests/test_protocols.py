@@ -13,7 +13,6 @@ from draftwood.loading.models import model_for
 from draftwood.methods.measured import measured_speeds
 from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_medusa
 from draftwood_bench.cli.bench import bench
 from draftwood_bench.plan.configurations import RSD_METHODS, Configuration
 from draftwood_bench.plan.protocols import (
@@ -27,6 +26,7 @@ from draftwood_bench.plan.protocols import (
     from_json,
 )
 from draftwood_bench.records.statistics import FEWEST_PASSES
+from tiny_heads import tiny_medusa
 
 PROTOCOLS = [
     SpecBench(("auto", "lookup"), Settings(temperatures=(0.0, 0.5), categories=("math",))),

@@ -17,7 +17,7 @@ from draftwood.native.step import NativeStep, StepCaller
 from draftwood.sources import NGrams, Suffix
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle
+from tiny_heads import tiny_eagle
 
 NATIVE = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

@@ -20,7 +20,6 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
-from draftwood.testing.heads import tiny_masked
 from draftwood.verifiers import Match, Verifier
 from draftwood_choices import pause
 from draftwood_choices.pause import CANDIDATES, LENGTH, entropy
@@ -29,6 +28,7 @@ from draftwood_methods.drafters import MaskedInPass
 from law_cases import contextual
 from roads import tiny_llama
 from test_momentum import DRAFTED, PROMPT, VOCAB
+from tiny_heads import tiny_masked
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 TOKENS = 40

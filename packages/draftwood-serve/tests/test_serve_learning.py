@@ -12,9 +12,9 @@ from draftwood.learning import learner as learners
 from draftwood.loading.models import load_model
 from draftwood.native import library
 from draftwood.optional import install_command
-from draftwood.testing.heads import tiny_eagle
 from draftwood_serve.settings import ServeSettings
 from local_server import RunningServer, running, save_tiny, wait_for
+from tiny_heads import tiny_eagle
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

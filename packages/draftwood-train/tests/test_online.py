@@ -24,8 +24,8 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_ctc, tiny_eagle
 from draftwood_train.online import HeadLearner, OnlineSettings
+from tiny_heads import tiny_ctc, tiny_eagle
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

@@ -19,10 +19,10 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import TINY
 from draftwood_train.cli.recipe import recipe_names
 from draftwood_train.recipes.masked import OF_LLAMA
 from draftwood_train.registry import recipe_class
+from tiny_heads import TINY
 from training_cases import LAYERS, SIZES, VOCAB, target
 
 FORMATS: tuple[BlockFormat, ...] = ("Q8_0", "Q4_1")

@@ -21,7 +21,6 @@ from draftwood.heads import folder
 from draftwood.heads.trained import TrainedHead
 from draftwood.models.model import Model
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle
 from draftwood_bench.peers import environments
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, causal
@@ -31,6 +30,7 @@ from draftwood_train.cli.export import export as export_command
 from draftwood_train.cli.export import import_head, pack
 from draftwood_train.speculators import export, read
 from families import FAMILIES, random_model
+from tiny_heads import tiny_eagle
 
 VARIANTS: list[dict[str, Any]] = [
     {},

@@ -20,13 +20,13 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
 from draftwood.testing import check_shape, tiny_llama
-from draftwood.testing.heads import tiny_dflash, tiny_eagle, tiny_lm, tiny_s2d
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
 from draftwood_methods.drafters import Dflash, S2d, SpecDecPlusPlus
 from draftwood_methods.shapes import Gated
 from draftwood_torch.lean.model import LeanModel
 from law_cases import text_distance
+from tiny_heads import tiny_dflash, tiny_eagle, tiny_lm, tiny_s2d
 
 VOCAB, TOLERANCE, CAUGHT = 3, 1e-5, 1e-3
 PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 61]

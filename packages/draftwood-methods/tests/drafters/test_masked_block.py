@@ -23,12 +23,12 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Widths
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import TINY, tiny_dflash, tiny_masked
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
 from draftwood_methods.drafters import MaskedBlock, MaskedInPass
 from draftwood_torch.lean.model import LeanModel
 from law_cases import text_distance
+from tiny_heads import TINY, tiny_dflash, tiny_masked
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 VOCAB, TOLERANCE, CAUGHT = 3, 1e-5, 1e-3

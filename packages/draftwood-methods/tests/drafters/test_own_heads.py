@@ -18,13 +18,13 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
 from draftwood.testing import check_drafter, tiny_llama
-from draftwood.testing.heads import tiny_lm, tiny_longspec, tiny_specdec
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Verifier
 from draftwood_methods.drafters import Longspec, Specdec
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
 from law_cases import DISTANCE, text_distance
+from tiny_heads import tiny_lm, tiny_longspec, tiny_specdec
 
 TOLERANCE, VOCAB = 1e-5, 3
 ROADS: list[type[Any]] = [LeanModel, NativeModel, TransformersModel]

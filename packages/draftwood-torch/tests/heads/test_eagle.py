@@ -6,11 +6,11 @@ import torch
 from draftwood.heads.eagle import EagleConfig
 from draftwood.native.formats import HeadSizes
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.heads.placed import placed
 from draftwood_torch.models.transformers import TransformersModel
+from tiny_heads import tiny_eagle
 
 FSPAD = {"feeds_normed": False, "feature_sampling": True, "partial_alignment": True}
 SIZES = HeadSizes(hidden=32, intermediate_size=48, heads=4, num_kv_heads=2, head_dim=8)

@@ -35,13 +35,13 @@ from draftwood.rng import Rng
 from draftwood.shapes import Widths
 from draftwood.stats import Stats
 from draftwood.testing import chi_square, tiny_llama
-from draftwood.testing.heads import tiny_drafter
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import NodeProbs, Verdict
 from draftwood_methods.verifiers.typical import Typical
 from draftwood_torch.models.transformers import TransformersModel
 from letters import letters
+from tiny_heads import tiny_drafter
 
 PROMPT = torch.tensor([[5, 9, 5, 9, 5, 9, 7]])
 METHODS = ["plain", "lookup", "recycling", "layer-skip", "rsd-s", "traversal"]

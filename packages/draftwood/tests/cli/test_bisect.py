@@ -21,9 +21,9 @@ from draftwood.native.matrix import Matrix
 from draftwood.native.step import NativeStep, StepCaller
 from draftwood.testing import bisect
 from draftwood.testing.bisect import AUTOMATIC, INSTEAD, NEVER
-from draftwood.testing.heads import tiny_eagle
 from draftwood_torch.heads.texts import EagleText
 from draftwood_torch.models import reading
+from tiny_heads import tiny_eagle
 
 PROMPT = "Repeat: abc abc abc"
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")

@@ -14,11 +14,11 @@ from draftwood.methods import Method
 from draftwood.shapes import Widths
 from draftwood.testing import acceptance, tiny_llama
 from draftwood.testing import promises as checking
-from draftwood.testing.heads import tiny_eagle
 from draftwood.verifiers import Match, Rejection
 from draftwood_methods.drafters import LayerSkip
 from draftwood_torch.lean.model import LeanModel
 from thinning import thinned
+from tiny_heads import tiny_eagle
 
 options = ("--max-new-tokens", "8")
 pytestmark = pytest.mark.usefixtures("unchecked")  # thousands of tiny trees

@@ -16,7 +16,7 @@ from draftwood.cli.toml_text import dump, parse, with_value
 from draftwood.heads import folder
 from draftwood.loading.models import load_model
 from draftwood.native import library
-from draftwood.testing.heads import tiny_eagle
+from tiny_heads import tiny_eagle
 
 
 @pytest.fixture

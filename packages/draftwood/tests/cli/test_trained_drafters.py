@@ -14,8 +14,8 @@ from draftwood.heads import folder
 from draftwood.loading.models import load_model
 from draftwood.native import library
 from draftwood.testing import promises as checking
-from draftwood.testing.heads import tiny_ctc, tiny_eagle
 from draftwood_bench.records.files import read_run
+from tiny_heads import tiny_ctc, tiny_eagle
 
 FLOATS = ("--dtype", "float32", "--max-new-tokens", "12")
 

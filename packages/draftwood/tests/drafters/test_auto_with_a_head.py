@@ -22,10 +22,10 @@ from draftwood.sources.acceptance import RESTING, Resting
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.stats import Stats, Step
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_ctc, tiny_eagle
 from draftwood_torch.lean.model import LeanModel
 from merged_trees import BUDGET
 from reference.merger import PythonMerger
+from tiny_heads import tiny_ctc, tiny_eagle
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

@@ -37,7 +37,6 @@ from draftwood.testing import (
     target_law,
     tiny_llama,
 )
-from draftwood.testing.heads import tiny_ctc
 from draftwood.testing.laws import at_nodes
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection, Traversal, Verifier
@@ -46,6 +45,7 @@ from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
 from draftwood_torch.tensors import as_tensor
 from law_cases import DISTANCE, LEVEL, SMALL, exact_pairs
+from tiny_heads import tiny_ctc
 
 PROMPT = [1, 5, 7, 3, 5, 7, 20, 40, 60]
 TOKENS, DRAFTED = 4, [0, 1, 3]

@@ -24,13 +24,13 @@ from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, StochasticBeam, Widths
 from draftwood.shapes.shape import Expand, Shape
 from draftwood.testing import TableModel, check_drafter, tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree, Draw
 from draftwood.verifiers import Match, Rejection
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, causal
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
+from tiny_heads import tiny_eagle, tiny_lm
 
 MODELS: dict[str, Callable[[], Model]] = {
     "native": lambda: NativeModel(tiny_llama(0, layers=4)),

@@ -18,12 +18,12 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import BestFirst, Shape, Widths
 from draftwood.testing import TableModel, check_drafter, tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_medusa
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
 from thinning import thinned
+from tiny_heads import tiny_eagle, tiny_medusa
 
 MODELS: dict[str, Callable[[], Model]] = {
     "native": lambda: NativeModel(tiny_llama(0, layers=4)),

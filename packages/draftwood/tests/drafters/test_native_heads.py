@@ -29,11 +29,11 @@ from draftwood.shapes.shape import Shape
 from draftwood.sources.source import TargetUpdate
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Match, Rejection
 from draftwood_torch.lean.model import LeanModel
 from reference.trained_head import TrainedHeadSession
+from tiny_heads import tiny_eagle, tiny_lm
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

@@ -33,12 +33,12 @@ from draftwood.rng import Rng
 from draftwood.sampling import Context, Sampling
 from draftwood.shapes import Independent, Shape, StochasticBeam, Widths
 from draftwood.stats import Step
-from draftwood.testing.heads import tiny_eagle, tiny_lm
 from draftwood.testing.statistics import ranked_chi_square
 from draftwood.verifiers import KSeq, Match, Rejection, Traversal
 from draftwood.verifiers.verifier import Verifier
 from library_steps import steps, trees_made
 from roads import head_of, tiny_llama, with_noise
+from tiny_heads import tiny_eagle, tiny_lm
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no C++ compiler")
 

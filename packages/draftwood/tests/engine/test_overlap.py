@@ -38,13 +38,13 @@ from draftwood.shapes import BestFirst, Independent, StochasticBeam, Widths
 from draftwood.shapes.shape import Shape
 from draftwood.stats import DraftingTime, Stats, Step
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import tiny_lm
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Block, KSeq, Match, Rejection, Traversal
 from draftwood.verifiers.verifier import Verifier
 from draftwood_methods.drafters.cascade import Cascade
 from draftwood_torch.models.transformers import TransformersModel
 from law_cases import contextual
+from tiny_heads import tiny_lm
 
 TOKENS, PROMPT = 24, [2, 0, 1, 1, 2]
 PAIRS: list[tuple[Shape, Verifier]] = [

@@ -30,10 +30,10 @@ from draftwood.native import library
 from draftwood.sampling import PassTime, Sampling
 from draftwood.stats import Step
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import TINY
 from draftwood.verifiers import Match
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
+from tiny_heads import TINY
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
 

@@ -12,9 +12,9 @@ from draftwood.engine.scheduler import run_all
 from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle
 from draftwood.verifiers import Rejection
 from draftwood_torch.models.transformers import TransformersModel
+from tiny_heads import tiny_eagle
 
 PROMPT = [(7 * place + place // 5) % 60 for place in range(150)]  # more than two chunks
 

@@ -16,7 +16,6 @@ from draftwood.native import library
 from draftwood.native.formats import Products
 from draftwood.native.head_session import HeadSession
 from draftwood.native.matrix import Matrix
-from draftwood.testing.heads import tiny_eagle
 from draftwood_torch.heads.eagle import EagleHead
 from draftwood_torch.heads.layers import HeadCache, attended, causal
 from families import FAMILIES, random_model
@@ -31,6 +30,7 @@ from native_heads import (
     some,
 )
 from reference.successors import found_of
+from tiny_heads import tiny_eagle
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

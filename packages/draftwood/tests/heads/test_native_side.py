@@ -22,13 +22,13 @@ from draftwood.native.formats import HeadSizes, Products
 from draftwood.native.frames import FrameShape, NativeFrames
 from draftwood.native.matrix import Blocks
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_ctc, tiny_medusa
 from draftwood_torch.heads.ctc import CtcHead
 from draftwood_torch.heads.layers import Attention, HeadCache, Mlp, RmsNorm
 from draftwood_torch.heads.medusa import MedusaHead
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.tensors import as_tensor
 from native_heads import some
+from tiny_heads import tiny_ctc, tiny_medusa
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

@@ -11,11 +11,11 @@ from draftwood.heads.scaled_rows import scaled_rows
 from draftwood.learning.learner import output_rows
 from draftwood.models.native import NativeModel
 from draftwood.native import library
-from draftwood.testing.heads import tiny_eagle
 from draftwood_torch.heads.placed import placed
 from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
 from families import FAMILIES, random_model
+from tiny_heads import tiny_eagle
 
 TOKENS = np.arange(1, 40, 3)
 NATIVE = pytest.param(

@@ -40,11 +40,11 @@ from draftwood.sampling import Sampling
 from draftwood.shapes import Widths
 from draftwood.stats import Step
 from draftwood.testing import distance, outcomes, tiny_llama
-from draftwood.testing.heads import tiny_eagle
 from draftwood.text.language_model import LanguageModel
 from draftwood.tree import DraftTree
 from draftwood.verifiers import Rejection
 from letters import letters
+from tiny_heads import tiny_eagle
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

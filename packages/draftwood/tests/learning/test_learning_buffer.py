@@ -23,7 +23,7 @@ from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle
+from tiny_heads import tiny_eagle
 
 
 def a_text(

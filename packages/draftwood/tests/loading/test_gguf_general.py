@@ -5,6 +5,7 @@ numbers, and nothing of them on the disk.
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from draftwood.loading.gguf_blocks import blocks_folder, own_products
 from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import LoadedModel, load_model, load_tokenizer
 from draftwood.loading.weights import decoder_of
-from draftwood.models import configuration_newer
+from draftwood.models.families import FAMILIES
 from draftwood.native.library import available
 from draftwood_torch.models.packed_linear import PackedEmbedding, PackedLinear
 from draftwood_torch.models.transformers import TransformersModel
@@ -41,8 +42,9 @@ TIED = ("gpt2",)
 @pytest.fixture(autouse=True)
 def unknown_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two classes that run natively stand for those that do not."""
-    for name in ("starcoder2", "nemotron"):
-        monkeypatch.delitem(configuration_newer.NEWER, name)
+    for name in ("Starcoder2ForCausalLM", "NemotronForCausalLM"):
+        other = replace(FAMILIES[name], why_not=lambda config: "it stands for another model")
+        monkeypatch.setitem(FAMILIES, name, other)
 
 
 def encoder(format: str | None) -> Callable[[np.ndarray], np.ndarray] | None:

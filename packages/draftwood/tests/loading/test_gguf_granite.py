@@ -24,9 +24,10 @@ from test_gguf_states import (
     tiny_file,
 )
 
-from draftwood.loading import gguf_granite
+from draftwood.loading import gguf_names
 from draftwood.loading.gguf_blocks import blocks_folder, matrix_shapes
 from draftwood.loading.gguf_files import gguf_folder
+from draftwood.models.configuration import ModelConfiguration
 from draftwood.native.library import available
 from gguf_writing import write_gguf
 
@@ -62,8 +63,15 @@ def test_the_network_beside_experts_stays_in_blocks(
     exact, shapes = said(path), matrix_shapes(blocks_folder(path))
     assert "model.layers.0.shared_mlp.gate_proj" in shapes
     assert ("model.layers.0.mamba.in_proj" in shapes) == (kind != BESIDE)
-    others = {"gate": "up_proj", "up": "gate_proj", "down": "output_linear"}
-    monkeypatch.setattr(gguf_granite, "NETWORK", others)
+    usual = gguf_names.names_of
+
+    def swapped(config: ModelConfiguration) -> dict[str, str]:
+        names = usual(config)
+        gate, up = (f"shared_mlp.{part}_proj" for part in ("gate", "up"))
+        others = {gate: up, up: gate}
+        return {name: others.get(own, own) for name, own in names.items()}
+
+    monkeypatch.setattr(gguf_names, "names_of", swapped)
     other = tmp_path / "other.gguf"
     path.rename(other)
     assert (said(other) - exact).abs().max() > 0.01  # the negative control

@@ -199,7 +199,7 @@ def test_settings_that_mixtures_lack_are_refused_by_name(
     ("kind", "name", "message"),
     [
         (LFM2, "blk.0.exp_probs_b.bias", "has no place in Lfm2Moe"),
-        (NEXT, "blk.1.ssm_in.weight", "has no place in Qwen3_5Moe"),
+        (NEXT, "blk.1.ssm_in.weight", "has no place in Qwen3Next"),
         (GLM, "blk.0.ffn_gate_up_exps.weight", "has no place in Glm4Moe"),
         (MINIMAX, "blk.1.ffn_gate_shexp.weight", "has no place in MiniMaxM2"),
         (ERNIE, "blk.0.attn_q.bias", "are read natively alone, and its experts have biases"),

@@ -100,6 +100,11 @@ def test_every_number_is_the_one_that_transformers_reads(tmp_path: Path, kind: s
     assert differences(written(tmp_path, kind)) == []
 
 
+def name_otherwise(patch: pytest.MonkeyPatch, **names: str) -> None:
+    usual = gguf_names.names_of
+    patch.setattr(gguf_names, "names_of", lambda config: usual(config) | names)
+
+
 FAULTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = {
     "rows stay in pairs": (
         "llama",
@@ -131,24 +136,17 @@ FAULTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None], str]] = {
     ),
     "norms around a layer swapped": (
         "gemma2",
-        lambda patch: patch.setitem(
-            gguf_names.OTHERS,
-            "gemma2",
-            {
-                "post_attention_norm": "post_feedforward_layernorm",
-                "post_ffw_norm": "post_attention_layernorm",
-                "ffn_norm": "pre_feedforward_layernorm",
-            },
+        lambda patch: name_otherwise(
+            patch,
+            post_attention_norm="post_feedforward_layernorm",
+            post_ffw_norm="post_attention_layernorm",
         ),
         ".layers.0.after_mlp_norm.weight",
     ),
     "gates for what they gate": (
         "llama, experts",
-        lambda patch: patch.setattr(
-            gguf_names,
-            "USUAL",
-            gguf_names.USUAL
-            | {"ffn_gate_exps": "mlp.experts.up", "ffn_up_exps": "mlp.experts.gate"},
+        lambda patch: name_otherwise(
+            patch, ffn_gate_exps="mlp.experts.up", ffn_up_exps="mlp.experts.gate"
         ),
         ".layers.0.experts.networks.0.gate.weight",
     ),

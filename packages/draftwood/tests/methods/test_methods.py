@@ -15,10 +15,10 @@ from draftwood import methods
 from draftwood.loading.hub import load_pretrained
 from draftwood.shapes import Paths, StochasticBeam, Widths
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_drafter
 from draftwood.verifiers import Rejection, Traversal
 from draftwood_methods.drafters.layer_skip import LayerSkip
 from draftwood_torch.models.transformers import TransformersModel
+from tiny_heads import tiny_drafter
 
 
 @pytest.fixture(scope="module")

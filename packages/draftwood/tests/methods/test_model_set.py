@@ -13,8 +13,8 @@ from draftwood.loading.models import load_model
 from draftwood.model_names import ModelNames
 from draftwood.model_set import ModelSet
 from draftwood.models.native import NativeModel
-from draftwood.testing.heads import tiny_ctc, tiny_eagle, tiny_lm
 from draftwood.text.language_model import LanguageModel
+from tiny_heads import tiny_ctc, tiny_eagle, tiny_lm
 
 KINDS = {"ctc": tiny_ctc, "eagle": tiny_eagle, "lm": tiny_lm}
 

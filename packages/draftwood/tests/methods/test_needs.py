@@ -26,13 +26,13 @@ from draftwood.shapes import BestFirst, Paths, Shape, Widths
 from draftwood.sources import BigramPrior
 from draftwood.sources.stored_prior import StoredPrior
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import tiny_drafter
 from draftwood.testing.promises import tables
 from draftwood.verifiers import Match, Rejection
 from draftwood_bench.plan.configurations import PLAIN
 from draftwood_methods.drafters.token_recycling import TokenRecycling
 from draftwood_methods.verifiers.typical import Typical
 from draftwood_torch.lean.model import LeanModel
+from tiny_heads import tiny_drafter
 
 NOWHERE = str(Path(__file__).parent)  # a folder that is never read
 NAMES = list(methods.known())

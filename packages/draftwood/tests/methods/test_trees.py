@@ -30,10 +30,10 @@ from draftwood.shapes import (
     Widths,
 )
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import TINY, tiny_ctc, tiny_eagle, tiny_medusa
 from draftwood.testing.promises import tables
 from draftwood_methods.shapes import Until
 from draftwood_torch.lean.model import LeanModel
+from tiny_heads import TINY, tiny_ctc, tiny_eagle, tiny_medusa
 
 DRAWN: list[tuple[str, str, Shape]] = [
     ("rsd-s", "4x3", StochasticBeam(4, 3)),

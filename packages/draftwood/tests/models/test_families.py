@@ -49,6 +49,7 @@ FIELDS = [
     not in (
         "title",
         "prefix",
+        "tensors",
         "is_unlike",
         "activation",
         "why_not",

@@ -170,7 +170,7 @@ def test_without_a_compiler_floats_go_on_with_a_warning_and_int8_names_the_cure(
         ):
             assert isinstance(model_for(tiny_llama(0)), LeanModel)
         with pytest.raises(ValueError, match=r"\$CXX names no-such-compiler"):
-            model_for(tiny_llama(0), integers="int8")
+            NativeModel(tiny_llama(0), "int8")
         assert not has_int8(CPU)
         assert not list((tmp_path / "kernels").glob("*/*"))  # nothing half-made is left
     finally:

@@ -23,9 +23,9 @@ from draftwood.sources.acceptance import Estimator, Resting
 from draftwood.sources.merger import Merger
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import sure_eagle
 from draftwood.tree import DraftTree
 from merged_trees import BUDGET
+from tiny_heads import sure_eagle
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

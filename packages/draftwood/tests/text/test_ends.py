@@ -25,13 +25,13 @@ from draftwood.sources import BigramPrior, EarlierTexts, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator
 from draftwood.sources.merger import Merger
 from draftwood.testing import TableModel, tiny_llama
-from draftwood.testing.heads import tiny_drafter, tiny_mtp
 from draftwood.tree import UNBOUNDED, DraftTree
 from draftwood.verifiers import Match
 from draftwood_torch.models.transformers import TransformersModel
 from reference.merger import PythonMerger
 from reference.sessions import InPython
 from thinning import thinned
+from tiny_heads import tiny_drafter, tiny_mtp
 
 CONTEXT = 32
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]

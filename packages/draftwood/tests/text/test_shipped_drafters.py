@@ -15,10 +15,10 @@ from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.storage import weights as stored
 from draftwood.testing import tiny_llama
-from draftwood.testing.heads import tiny_eagle
 from draftwood.text.language_model import LanguageModel
 from draftwood_torch.lean.model import LeanModel
 from letters import letters
+from tiny_heads import tiny_eagle
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 

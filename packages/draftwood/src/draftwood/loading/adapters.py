@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import Float, Int, as_floats
+from draftwood.arrays import Float, as_floats
 from draftwood.loading import hub
 from draftwood.loading.folders import ADAPTER, ADAPTER_WEIGHTS, MERGE
 from draftwood.loading.names import is_hub_id
 from draftwood.models.configuration import ModelConfiguration
-from draftwood.models.configuration_class import TILED
-from draftwood.models.decoder import tiled
+from draftwood.models.recurrent_layers import Order, orders
 from draftwood.models.shapes import SMALL_OF_STATES, matrix_shapes, tensor_shapes
 from draftwood.native.matrix import Adapted
 from draftwood.storage.atomic import sha256
@@ -42,7 +41,6 @@ PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Ways to begin training that leave the model's own weights as they are."""
 
 
-Order = Int[np.ndarray, " chosen"] | None
 """The numbers of outputs or inputs in another order; None for the same."""
 
 
@@ -185,23 +183,6 @@ def changeable(config: ModelConfiguration) -> dict[str, tuple[int, ...]]:
         if name.endswith(SMALL_OF_STATES) and len(shape) == 2:
             found[name] = shape
     return {name.removesuffix(".weight"): shape for name, shape in found.items()}
-
-
-def orders(module: str, config: ModelConfiguration) -> tuple[Order, Order]:
-    """The orders of a module's outputs and inputs where a configuration's tensors have heads of
-    values that share a key far apart.
-    """
-    name = module.rpartition(".")[2]
-    if not getattr(config, TILED, False) or ".linear_attn." not in f".{module}":
-        return None, None
-    keys, heads = config.get("linear_num_key_heads"), config.get("linear_num_value_heads")
-    values = tiled(keys, heads, config.get("linear_value_head_dim"))
-    if name == "in_proj_qkv":
-        before = 2 * keys * config.get("linear_key_head_dim")
-        return np.concatenate([np.arange(before), before + values]), None
-    if name == "in_proj_z":
-        return values, None
-    return (None, values) if name == "out_proj" else (tiled(keys, heads, 1), None)
 
 
 def adapter_folder(name: str) -> Path:

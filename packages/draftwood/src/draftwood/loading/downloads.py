@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING
 
 from draftwood.loading.names import FIRST_ANSWER_SECONDS, listing, network_errors
 from draftwood.storage.atomic import CANNOT_WRITE, explain_write_errors, publish, write_file
@@ -26,13 +26,6 @@ BLOCK = 1 << 20
 """Bytes that are copied at once."""
 MAGIC = b"GGUF"
 """Bytes that a GGUF file begins with."""
-
-
-@runtime_checkable
-class Readable(Protocol):
-    """A file open for reading bytes, from a folder or from inside an archive."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -288,7 +281,7 @@ def _run(command: list[str], what: str, folder: Path | None = None) -> None:
         )
 
 
-def joined(parts: Sequence[Readable], destination: Path, limit: int | None = None) -> Path:
+def joined(parts: Sequence[IO[bytes]], destination: Path, limit: int | None = None) -> Path:
     """Join the parts (the first `limit` bytes of them) into one file; returns it."""
     left = limit
     with destination.open("wb") as file:

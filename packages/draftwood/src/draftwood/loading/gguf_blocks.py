@@ -55,7 +55,7 @@ ARRAYS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 PLACES = "blocks.json"
 ORDER = "order of "  # prefix of the names of tensors that hold rows
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 6
+READING = 7
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import numpy as np
 
 from draftwood.arrays import Float, FloatType, to_bfloat16
 from draftwood.loading.gguf_reader import Content, placed
+from draftwood.loading.tensors import LIKE_MIXTRAL, MIXTRAL
+from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.recurrent_layers import orders
 
 Numbers = Float[np.ndarray, "..."]
 OF_EXPERTS = ".experts."
-LIKE_MIXTRAL = ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM")
-"""Architectures that have Mixtral's names of an expert's matrices."""
-MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
 SAVED = {
     "MixtralForCausalLM": (".mlp.", ".block_sparse_moe."),
     "MiniMaxM2ForCausalLM": (".mlp.", ".block_sparse_moe."),
@@ -31,26 +31,32 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
     for each in placed(content):
         home = experts if OF_EXPERTS in each.name else found
         values = each.floats(content.layout)
-        home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
-    if content.config["model_type"] == "qwen3_next" and content.as_stored:
+        home[each.name] = rounded(_side_by_side(each.name, values, content.native))
+    if keys := content.layout.joined:
         from draftwood.loading.gguf_hybrid_mixtures import joined_states
 
-        found = joined_states(found, content.native.get("linear_num_key_heads"))
+        found = joined_states(found, keys)
     name = content.native.architecture
     if name == "Gemma4ForCausalLM":
-        from draftwood.loading.gguf_gemma4 import joined_experts
-
-        return found | joined_experts(experts)
+        return found | _below(experts, "experts.gate_up_proj", "experts.down_proj")
     if name.startswith("GraniteMoe"):
         from draftwood.loading.gguf_granite import joined_networks
 
-        return joined_networks(found, experts)
+        both = _below(experts, "input_linear.weight", "output_linear.weight")
+        return joined_networks(found) | both
     saved = _joined if name == "GptOssForCausalLM" else _apart
     before, after = SAVED.get(name, ("", ""))
     found |= saved(experts, name)
     return (
         {key.replace(before, after): values for key, values in found.items()} if before else found
     )
+
+
+def _side_by_side(name: str, values: Numbers, config: ModelConfiguration) -> Numbers:
+    """Heads of values that share a key next to each other, as Transformers has them."""
+    outputs, inputs = orders(name.removesuffix(".weight"), config)
+    values = values if outputs is None else values[outputs.argsort()]
+    return values if inputs is None else values[:, inputs.argsort()]
 
 
 def _apart(experts: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
@@ -61,6 +67,19 @@ def _apart(experts: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray
         part, _, kind = rest.partition(".")
         own = f"{MIXTRAL[part] if name in LIKE_MIXTRAL else f'{part}_proj'}.{kind}"
         found |= {f"{above}{OF_EXPERTS}{i}.{own}": each for i, each in enumerate(values)}
+    return found
+
+
+def _below(experts: Mapping[str, np.ndarray], gate_up: str, down: str) -> dict[str, np.ndarray]:
+    """The experts of a layer in two tensors: gates, and below them what they gate, and the rest."""
+    found = dict[str, np.ndarray]()
+    for key, values in experts.items():
+        at, _, part = key.removesuffix(".weight").rpartition("experts.")
+        if part == "down":
+            found[at + down] = values
+        elif part == "gate":
+            both = values, experts[f"{at}experts.up.weight"]
+            found[at + gate_up] = np.concatenate(both, axis=1)
     return found
 
 

@@ -1,10 +1,8 @@
 """GGUF files of Gemma 4, whose layers differ in their heads, keys and networks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from draftwood.loading.gguf_metadata import EMBEDDING, FREQS, Metadata, UnknownArchitectureError
 from draftwood.loading.gguf_rope import rope_base, rope_parameters
@@ -154,16 +152,3 @@ def _experts(metadata: Metadata) -> dict[str, Any]:
         "num_experts": metadata.need_count("expert_count"),
         "moe_intermediate_size": metadata.need_count("expert_feed_forward_length"),
     }
-
-
-def joined_experts(experts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Experts as Transformers saves them: gates, and below them what they gate."""
-    found = dict[str, np.ndarray]()
-    for key, values in experts.items():
-        before, _, part = key.removesuffix(".weight").rpartition(".")
-        if part == "down":
-            found[f"{before}.down_proj"] = values
-        elif part == "gate":
-            both = values, experts[f"{before}.up.weight"]
-            found[f"{before}.gate_up_proj"] = np.concatenate(both, axis=1)
-    return found

@@ -9,8 +9,7 @@ import numpy as np
 
 from draftwood.loading.gguf_metadata import Metadata, UnknownArchitectureError
 from draftwood.loading.gguf_mixtures import local_experts
-from draftwood.loading.gguf_settings import ARCHITECTURES, require_layers, rotary_fields
-from draftwood.models.configuration import ModelConfiguration
+from draftwood.loading.gguf_settings import require_layers, rotary_fields
 
 SCALES = {
     "embedding_scale": "embedding_multiplier",
@@ -27,16 +26,7 @@ OF_STATES = {
     "ssm.inner_size": "",
 }
 """Settings of running states; the last is told by a factor."""
-NETWORK = {"gate": "gate_proj", "up": "up_proj", "down": "output_linear"}
-"""Parts of the network beside the experts, as ``APART`` has them."""
-MIXTURE, NETWORK_AT = "block_sparse_moe.", "shared_mlp."
-NAMES = {
-    "ffn_gate_inp": f"{MIXTURE}router",
-    **{f"ffn_{part}_exps": f"{MIXTURE}experts.{part}" for part in NETWORK},
-    **{f"ssm_{part}": f"mamba.{part}_proj" for part in ("in", "out")},
-    **{f"ssm_{part}": f"mamba.{part}" for part in ("conv1d", "norm")},
-    **{"ssm_a": "mamba.A_log", "ssm_d": "mamba.D", "ssm_dt.bias": "mamba.dt_bias"},
-}
+NETWORK_AT = "shared_mlp."
 
 
 def granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +59,7 @@ def hybrid(metadata: Metadata) -> dict[str, Any]:
     keys = metadata.values.get(KEYS)
     if isinstance(keys, list):
         metadata.values[KEYS] = [each for each in keys if each]
-    found = rotary_fields(metadata, ARCHITECTURES["granitehybrid"])
+    found = rotary_fields(metadata, "granitemoehybrid")
     layers = found["num_hidden_layers"]
     require_layers(metadata, layers)
     keys = keys if isinstance(keys, list) else [found["num_key_value_heads"]] * layers
@@ -125,29 +115,14 @@ def _experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     return {"num_local_experts": 0, "shared_intermediate_size": common["intermediate_size"]}
 
 
-def names_of(config: ModelConfiguration) -> dict[str, str]:
-    """Modules of a layer, and those of a model whose network lies apart."""
-    ending = "_shexp" if config.expert_count else ""
-    network = {f"ffn_{part}{ending}": f"{NETWORK_AT}{name}" for part, name in NETWORK.items()}
-    return NAMES | network
-
-
-def joined_networks(
-    tensors: Mapping[str, np.ndarray], experts: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Tensors as Transformers saves them: gates, and below them what they gate."""
-    found, both = dict[str, np.ndarray](), "input_linear.weight"
+def joined_networks(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Networks beside experts as Transformers saves them: gates, and below them what they gate."""
+    found = dict[str, np.ndarray]()
     for name, values in tensors.items():
         at, _, part = name.rpartition(NETWORK_AT)
         if part == "gate_proj.weight":
             parts = values, tensors[f"{at}{NETWORK_AT}up_proj.weight"]
-            found[f"{at}{NETWORK_AT}{both}"] = np.concatenate(parts)
+            found[f"{at}{NETWORK_AT}input_linear.weight"] = np.concatenate(parts)
         elif part != "up_proj.weight":
             found[name.replace(".router.", ".router.layer.")] = values
-    for name, values in experts.items():
-        at, _, part = name.removesuffix(".weight").rpartition("experts.")
-        if part == "down":
-            found[f"{at}output_linear.weight"] = values
-        elif part == "gate":
-            found[f"{at}{both}"] = np.concatenate([values, experts[f"{at}experts.up.weight"]], 1)
     return found

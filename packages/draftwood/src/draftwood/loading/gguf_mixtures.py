@@ -47,7 +47,7 @@ def experts_of(metadata: Metadata) -> dict[str, Any]:
 def mixtral(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     if not metadata.take("expert_weights_norm", True):
         raise UnknownArchitectureError("its shares of experts do not sum to one, as Mixtral's do")
-    return local_experts(metadata, common)
+    return {"model_type": "mixtral"} | local_experts(metadata, common)
 
 
 def local_experts(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:

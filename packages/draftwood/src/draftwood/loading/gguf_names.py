@@ -16,7 +16,7 @@ from draftwood.loading.gguf_settings import ARCHITECTURES
 from draftwood.loading.names import MTP
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.configuration_class import APART, TILED
-from draftwood.models.decoder import tiled
+from draftwood.models.shapes import gate_up
 
 TOP = {
     "token_embd": "model.embed_tokens",
@@ -27,116 +27,35 @@ TOP = {
     "per_layer_proj_norm": "model.per_layer_projection_norm",
     "output": "lm_head",
 }
-USUAL = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-    "ffn_up_shexp": "mlp.shared_expert.up_proj",
-    "ffn_down_shexp": "mlp.shared_expert.down_proj",
-    "ffn_gate_exps": "mlp.experts.gate",
-    "ffn_up_exps": "mlp.experts.up",
-    "ffn_down_exps": "mlp.experts.down",
-}
-"""Modules of a layer, and those of Transformers."""
-NORMS_BEHIND = {
-    "post_attention_norm": "post_attention_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-NORMS_AROUND = {**NORMS_BEHIND, "ffn_norm": "pre_feedforward_layernorm"}
-DELTA_RULE = {
-    "attn_qkv": "linear_attn.in_proj_qkv",
-    "attn_gate": "linear_attn.in_proj_z",
-    "ssm_alpha": "linear_attn.in_proj_a",
-    "ssm_beta": "linear_attn.in_proj_b",
-    "ssm_conv1d": "linear_attn.conv1d",
-    "ssm_norm": "linear_attn.norm",
-    "ssm_out": "linear_attn.out_proj",
-    "post_attention_norm": "post_attention_layernorm",
-}
-LFM2 = {
-    "attn_norm": "operator_norm",
-    "attn_output": "self_attn.out_proj",
-    "attn_q_norm": "self_attn.q_layernorm",
-    "attn_k_norm": "self_attn.k_layernorm",
-    "shortconv.conv": "conv.conv",
-    "shortconv.in_proj": "conv.in_proj",
-    "shortconv.out_proj": "conv.out_proj",
-    "ffn_norm": "ffn_norm",
-    "ffn_gate": "feed_forward.w1",
-    "ffn_up": "feed_forward.w3",
-    "ffn_down": "feed_forward.w2",
-}
 PARTS = ("gate", "up", "down")
-SHARED = {f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in PARTS}
+STATES: dict[str, dict[str, str]] = {
+    "linear_attn": {
+        **{"attn_qkv": "in_proj_qkv", "attn_gate": "in_proj_z", "ssm_in": "in_proj_qkvz"},
+        **{"ssm_alpha": "in_proj_a", "ssm_beta": "in_proj_b", "ssm_ba": "in_proj_ba"},
+    },
+    "mamba": {"ssm_in": "in_proj", "ssm_d": "D"},
+    "conv": {f"shortconv.{part}": part for part in ("conv", "in_proj", "out_proj")},
+}
+"""Tensors of a running state within its module, by the module's name."""
+OF_STATES = {
+    **{"ssm_conv1d": "conv1d", "ssm_norm": "norm", "ssm_out": "out_proj"},
+    **{"ssm_a": "A_log", "ssm_dt.bias": "dt_bias"},
+}
+"""The same of all modules that have such tensors."""
+BEFORE_NETWORK = ("seed_oss", "qwen35", "qwen35moe", "qwen3next", "glm4moe", "gpt-oss")
+"""Architectures that name the norm of what a network reads by the attention before it."""
 CHOICE = "exp_probs_b.bias"
 """Bias by which experts are chosen; it is no part of their shares."""
-OTHERS: dict[str, dict[str, str]] = {
-    "gemma2": NORMS_AROUND,
-    "gemma3": NORMS_AROUND,
-    "gemma4": {
-        **NORMS_AROUND,
-        "inp_gate": "per_layer_input_gate",
-        "proj": "per_layer_projection",
-        "post_norm": "post_per_layer_input_norm",
-        "ffn_gate_inp": "router.proj",
-        **{f"ffn_{part}_exps": f"experts.{part}" for part in PARTS},
-        "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
-        **{f"post_ffw_norm_{way}": f"post_feedforward_layernorm_{way}" for way in (1, 2)},
-    },
-    "olmo2": NORMS_BEHIND,
-    "exaone4": NORMS_BEHIND,
-    "glm4": {
-        **{
-            "post_attention_norm": "post_self_attn_layernorm",
-            "post_ffw_norm": "post_mlp_layernorm",
-        },
-        "ffn_up": "mlp.gate_up_proj",
-    },
-    "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
-    "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
-    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-    "lfm2": LFM2,
-    "lfm2moe": {
-        **LFM2,
-        "ffn_gate_inp": "feed_forward.gate",
-        **{f"ffn_{part}_exps": f"feed_forward.experts.{part}" for part in PARTS},
-        CHOICE: "feed_forward.expert_bias",
-    },
-    "qwen35": DELTA_RULE,
-    "qwen35moe": DELTA_RULE,
-    "qwen3next": {
-        **DELTA_RULE,
-        "ssm_in": "linear_attn.in_proj_qkvz",
-        "ssm_ba": "linear_attn.in_proj_ba",
-    },
-    "ernie4_5-moe": {**SHARED, CHOICE: "mlp.gate.moe_statics.e_score_correction_bias"},
-    "glm4moe": {
-        **SHARED,
-        "post_attention_norm": "post_attention_layernorm",
-        CHOICE: "mlp.gate.e_score_correction_bias",
-    },
-    "minimax-m2": {CHOICE: "mlp.e_score_correction_bias"},
-    "gpt-oss": {
-        "ffn_gate_inp": "mlp.router",
-        "post_attention_norm": "post_attention_layernorm",
-    },
+UNLIKE = {
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
+    "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    **{f"post_ffw_norm_{way}": f"post_feedforward_layernorm_{way}" for way in (1, 2)},
 }
-"""Modules that an architecture names otherwise, and tensors that are no module's weight."""
+"""Modules of layers that differ from each other."""
 WHOLE = {
     "attn_sinks.weight": "self_attn.sinks",
-    "ssm_a": "linear_attn.A_log",
-    "ssm_dt.bias": "linear_attn.dt_bias",
     "layer_output_scale.weight": "layer_scalar",
     "ffn_gate_inp.scale": "router.scale",
     "ffn_down_exps.scale": "router.per_expert_scale",
@@ -158,10 +77,8 @@ AROUND_MTP = {
     "hnorm": f"{MTP}pre_fc_norm_hidden",
     "shared_head_norm": f"{MTP}norm",
 }
-OF_VALUE_HEADS = ("ssm_alpha.weight", "ssm_beta.weight", "ssm_a", "ssm_dt.bias")
-"""Tensors with a row for each head of values of a recurrence."""
 GRANITE = ("granitemoe", "granitehybrid")
-"""Architectures whose modules gguf_granite.py names."""
+"""Architectures whose files have gates of networks, and what they gate, in two tensors."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +91,6 @@ class Layout:
         norm_shift: what the file's norms have beyond those of Transformers.
         layers: of the text; the one behind them is for multi-token prediction.
         keyed: layers with keys of their own; those behind them take the keys of others.
-        states: of recurrences, whose heads of values the file has in another order; None without.
         joined: heads of keys whose rates and steps the file has in one tensor, and the model in
             two; 0 without.
     """
@@ -184,7 +100,6 @@ class Layout:
     norm_shift: float
     layers: int
     keyed: int
-    states: "StateHeads | None"
     joined: int = 0
 
     @classmethod
@@ -194,14 +109,16 @@ class Layout:
             "attn_q": config.get("num_attention_heads"),
             "attn_k": config.get("num_key_value_heads"),
         }
-        are_apart = architecture == "qwen3next" and config.architecture != "Qwen3NextForCausalLM"
+        are_apart = architecture == "qwen3next" and getattr(config, APART, False)
+        names = names_of(config)
+        if architecture in BEFORE_NETWORK:
+            names["post_attention_norm"] = names["ffn_norm"]
         return cls(
-            {**USUAL, **_others(architecture, config)},
-            heads if (ARCHITECTURES[architecture].layout or architecture) == "llama" else {},
+            names,
+            heads if ARCHITECTURES[architecture].layout == "llama" else {},
             config.family.norm_shift,
             layers := config.get("num_hidden_layers"),
             layers - (getattr(config, "num_kv_shared_layers", None) or 0),
-            StateHeads.of(config),
             config.get("linear_num_key_heads") if are_apart else 0,
         )
 
@@ -286,51 +203,6 @@ class Layout:
         heads = self.heads_of(name)
         return values if heads is None else values[halves(len(values), heads)]
 
-    def side_by_side(self, name: str, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """Values that are laid out, with heads of values that share a key next to each other."""
-        found = TENSOR.fullmatch(name)
-        if self.states is None or found is None:
-            return values
-        return self.states.side_by_side(found["rest"], values)
-
-
-@dataclass(frozen=True)
-class StateHeads:
-    """Heads of a recurrence: files have those of values that share a key far apart.
-
-    Attributes:
-        keys: heads of keys.
-        key_dim, value_dim: of a head.
-    """
-
-    keys: int
-    key_dim: int
-    value_dim: int
-
-    @classmethod
-    def of(cls, config: ModelConfiguration) -> "StateHeads | None":
-        """The heads of a configuration; None for one whose heads lie as Transformers' do."""
-        if not getattr(config, TILED, False):
-            return None
-        names = ("linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")
-        return cls(*map(config.get, names))
-
-    def side_by_side(self, name: str, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """See ``Layout``."""
-        if name == "ssm_out.weight":
-            return self._joined(values.T, self.value_dim).T
-        if name == "attn_gate.weight":
-            return self._joined(values, self.value_dim)
-        if name in OF_VALUE_HEADS:
-            return self._joined(values, 1)
-        if name in ("attn_qkv.weight", "ssm_conv1d.weight"):
-            before = 2 * self.keys * self.key_dim
-            return np.concatenate([values[:before], self._joined(values[before:], self.value_dim)])
-        return values
-
-    def _joined(self, rows: Float[np.ndarray, "..."], size: int) -> Float[np.ndarray, "..."]:
-        return rows[tiled(self.keys, len(rows) // size, size).argsort()]
-
 
 def as_stored(architecture: str, names: Container[str]) -> dict[str, Any]:
     """Settings of the model whose tensors lie as a file has them, where Transformers' do not.
@@ -340,20 +212,44 @@ def as_stored(architecture: str, names: Container[str]) -> dict[str, Any]:
     """
     if architecture in ("qwen35", "qwen35moe"):
         return {TILED: True}
-    if architecture in GRANITE:
-        return {APART: True}
-    if architecture == "qwen3next" and "blk.0.ssm_in.weight" not in names:
-        # what recurrences read lies apart, as Qwen3.5 has it, which is the same in all else
-        return {"model_type": "qwen3_5_moe_text"}
-    return {}
+    is_apart = architecture == "qwen3next" and "blk.0.ssm_in.weight" not in names
+    return {APART: True} if is_apart or architecture in GRANITE else {}
 
 
-def _others(architecture: str, config: ModelConfiguration) -> dict[str, str]:
-    if architecture not in GRANITE:
-        return OTHERS.get(architecture, {})
-    from draftwood.loading.gguf_granite import names_of
+def names_of(config: ModelConfiguration) -> dict[str, str]:
+    """Modules of a layer by a file's names, as the model's family has them."""
+    family, modules, norms = config.family, config.family.modules, config.family.norms
+    attention, mixture = family.query_key_value, modules.mixture
+    inputs = ("attn_q", "attn_k", "attn_v") if len(attention) == 3 else ("attn_qkv",)
+    within = {
+        **dict(zip(inputs, attention, strict=True)),
+        **{"attn_q_norm": modules.query_norm, "attn_k_norm": modules.key_norm},
+        "attn_output": modules.output,
+    }
+    found: dict[str, str | None] = {
+        **{"attn_norm": norms.attention, "post_attention_norm": norms.after_attention},
+        **{"ffn_norm": norms.mlp, "post_ffw_norm": norms.after_mlp},
+        **{name: f"self_attn.{own}" for name, own in within.items()},
+        "ffn_gate_inp": f"{mixture}{family.router}",
+        "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+        CHOICE: modules.choice_bias and f"{mixture}{modules.choice_bias}",
+        **{f"ffn_{part}_exps": f"{mixture}experts.{part}" for part in PARTS},
+        **{f"ffn_{part}_shexp": f"mlp.{modules.shared}.{part}_proj" for part in PARTS},
+        **_network(config),
+        **(UNLIKE if family.is_unlike else {}),
+    }
+    if family.states is not None:
+        module = family.states.module
+        found |= {name: f"{module}.{own}" for name, own in (OF_STATES | STATES[module]).items()}
+    return {name: own for name, own in found.items() if own is not None}
 
-    return names_of(config)
+
+def _network(config: ModelConfiguration) -> dict[str, str]:
+    """Modules of the network, which files take for an expert where it stands beside some."""
+    modules, names = config.family.modules, gate_up(config)
+    ending = "_shexp" if modules.shares_network and config.expert_count else ""
+    parts = {**dict(zip(PARTS[2 - len(names) :], names, strict=False)), "down": modules.down}
+    return {f"ffn_{part}{ending}": f"{modules.network}.{own}" for part, own in parts.items()}
 
 
 def separate(name: str) -> list[str]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from draftwood.loading.gguf_metadata import EMBEDDING, Metadata, UnknownArchitectureError
 from draftwood.loading.gguf_rope import rope_base, rope_parameters
+from draftwood.models.configuration import classes
+from draftwood.models.families import FAMILIES
 
 COMMON = {
     "context_length": "max_position_embeddings",
@@ -28,21 +30,15 @@ class Architecture:
     """Names and settings in Transformers of one of llama.cpp's architectures.
 
     Attributes:
-        epsilon: key and name of the norms' epsilon.
-        partial_rotary: whether the class can rotate a part of each head.
         more: what is special, from the file's settings and the configuration so far.
-        layout: the architecture whose weights are laid out alike, where that is another.
-        of_experts: the model type of files with experts, where that is another.
+        layout: the architecture whose weights are laid out alike, if it is Llama or another one.
         is_native_alone: whether Transformers' classes are never laid out from its files.
         fields: in the place of those that all with rotary positions share.
     """
 
     model_type: str
-    epsilon: tuple[str, str]
-    partial_rotary: bool = False
     more: Callable[[Metadata, dict[str, Any]], dict[str, Any]] = lambda metadata, common: {}
     layout: str | None = None
-    of_experts: str | None = None
     is_native_alone: bool = False
     fields: Callable[[Metadata], dict[str, Any]] | None = None
 
@@ -59,15 +55,10 @@ def configuration(metadata: Metadata) -> dict[str, Any]:
         raise UnknownArchitectureError(
             f"its architecture is {metadata.architecture}; readable are {', '.join(ARCHITECTURES)}"
         )
-    found = known.fields(metadata) if known.fields else rotary_fields(metadata, known)
-    key, name = known.epsilon
+    found = known.fields(metadata) if known.fields else rotary_fields(metadata, known.model_type)
     require_layers(metadata, found["n_layer" if "n_layer" in found else "num_hidden_layers"])
-    has_experts = bool(metadata.values.get("expert_count"))
-    found |= {
-        "model_type": (known.of_experts if has_experts else None) or known.model_type,
-        name: metadata.need(key),
-        "vocab_size": _vocabulary(metadata),
-    }
+    found |= {"model_type": known.model_type, **_epsilon(metadata, known.model_type)}
+    found |= {"vocab_size": _vocabulary(metadata)}
     found |= {"tie_word_embeddings": "output.weight" not in metadata.shapes}
     found |= {name: metadata.tokens.get(key) for key, name in TOKENS.items()}
     ends = [found["eos_token_id"], *metadata.ends] if metadata.ends else []
@@ -85,6 +76,15 @@ def require_layers(metadata: Metadata, layers: int) -> None:
         raise ValueError(f"its settings ask for {what}")
 
 
+def _epsilon(metadata: Metadata, model_type: str) -> dict[str, Any]:
+    """The norms' epsilon; GPT-2, which is of no family, reads its own."""
+    kind = classes(model_type).get(model_type)
+    if kind is None:
+        return {}
+    family = FAMILIES[kind.architecture]
+    return {family.epsilon: metadata.need(LAYER_NORM if family.is_layer_norm else RMS)}
+
+
 def _vocabulary(metadata: Metadata) -> int:
     shape = metadata.shapes.get(EMBEDDING)
     if shape is None:
@@ -92,7 +92,7 @@ def _vocabulary(metadata: Metadata) -> int:
     return shape[0]
 
 
-def rotary_fields(metadata: Metadata, known: Architecture) -> dict[str, Any]:
+def rotary_fields(metadata: Metadata, model_type: str) -> dict[str, Any]:
     """The fields that all architectures with rotary positions share."""
     found: dict[str, Any] = {name: metadata.need_count(key) for key, name in COMMON.items()}
     heads = found["num_attention_heads"]
@@ -103,18 +103,18 @@ def rotary_fields(metadata: Metadata, known: Architecture) -> dict[str, Any]:
             f"its values have {value_length} dimensions per head and its keys {key_length}"
         )
     rotated = metadata.take("rope.dimension_count", key_length)
-    is_part = known.partial_rotary and 0 < rotated < key_length
+    rotates_parts = classes(model_type)[model_type].rotates_parts
+    is_part = rotates_parts and 0 < rotated < key_length
     if rotated != key_length and not is_part:
         raise UnknownArchitectureError(
-            f"it rotates {rotated} of {key_length} dimensions per head, which {known.model_type}"
-            " cannot"
+            f"it rotates {rotated} of {key_length} dimensions per head, which {model_type} cannot"
         )
     found |= {
         "num_key_value_heads": _shared_heads(metadata, heads),
         "head_dim": key_length,
         "rope_parameters": rope_parameters(metadata, found["max_position_embeddings"], rotated),
     }
-    if known.partial_rotary:
+    if rotates_parts:
         found["rope_parameters"]["partial_rotary_factor"] = rotated / key_length
     return found
 
@@ -139,7 +139,7 @@ def _gpt2(metadata: Metadata) -> dict[str, Any]:
     found = {name: metadata.need_count(key) for key, name in names.items()}
     if metadata.take("attention.head_count_kv", found["n_head"]) != found["n_head"]:
         raise UnknownArchitectureError("its heads share keys, which gpt2 cannot")
-    return found
+    return found | {"layer_norm_epsilon": metadata.need(LAYER_NORM)}
 
 
 def _gemma(metadata: Metadata, common: dict[str, Any], large: int) -> dict[str, Any]:
@@ -309,91 +309,61 @@ def _use_bias(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 GEMMA2_WINDOW = 4096
 """Window that llama.cpp takes for files of its first converters, which do not say it."""
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-USUAL = (RMS, "rms_norm_eps")
 ARCHITECTURES = {
-    "llama": Architecture("llama", USUAL, more=_llama, of_experts="mixtral"),
-    "mistral3": Architecture("ministral3", USUAL, more=_ministral3, layout="llama"),
-    "seed_oss": Architecture("seed_oss", USUAL, more=_seed_oss),
-    "ernie4_5": Architecture("ernie4_5", USUAL, more=_use_bias),
-    "exaone4": Architecture("exaone4", USUAL, more=_exaone4),
-    "glm4": Architecture("glm4", USUAL, partial_rotary=True, more=_glm4),
-    "internlm2": Architecture("llama", USUAL, more=_attention_bias, layout="llama"),
-    "qwen2": Architecture("qwen2", USUAL),
-    "qwen2vl": Architecture("qwen2", USUAL, more=text_alone),
-    "qwen2moe": Architecture("qwen2_moe", USUAL, more=_mixture("experts")),
-    "qwen3": Architecture("qwen3", USUAL),
-    "qwen3vl": Architecture("qwen3", USUAL, more=text_alone),
+    "llama": Architecture("llama", more=_llama, layout="llama"),
+    "mistral3": Architecture("ministral3", more=_ministral3, layout="llama"),
+    "seed_oss": Architecture("seed_oss", more=_seed_oss),
+    "ernie4_5": Architecture("ernie4_5", more=_use_bias),
+    "exaone4": Architecture("exaone4", more=_exaone4),
+    "glm4": Architecture("glm4", more=_glm4),
+    "internlm2": Architecture("llama", more=_attention_bias, layout="llama"),
+    "qwen2": Architecture("qwen2"),
+    "qwen2vl": Architecture("qwen2", more=text_alone),
+    "qwen2moe": Architecture("qwen2_moe", more=_mixture("experts")),
+    "qwen3": Architecture("qwen3"),
+    "qwen3vl": Architecture("qwen3", more=text_alone),
     "qwen35": Architecture(
-        *("qwen3_5_text", USUAL),
-        partial_rotary=True,
-        more=_read_by("gguf_hybrids", "qwen35"),
-        is_native_alone=True,
+        "qwen3_5_text", more=_read_by("gguf_hybrids", "qwen35"), is_native_alone=True
     ),
     "qwen35moe": Architecture(
-        *("qwen3_5_moe_text", USUAL),
-        partial_rotary=True,
-        more=_read_by("gguf_hybrid_mixtures", "qwen35moe"),
-        is_native_alone=True,
+        "qwen3_5_moe_text", more=_read_by("gguf_hybrid_mixtures", "qwen35moe"), is_native_alone=True
     ),
-    "lfm2": Architecture("lfm2", (RMS, "norm_eps"), more=_read_by("gguf_hybrids", "lfm2")),
+    "lfm2": Architecture("lfm2", more=_read_by("gguf_hybrids", "lfm2")),
     "lfm2moe": Architecture(
-        *("lfm2_moe", (RMS, "norm_eps")),
-        more=_read_by("gguf_hybrid_mixtures", "lfm2moe"),
-        is_native_alone=True,
+        "lfm2_moe", more=_read_by("gguf_hybrid_mixtures", "lfm2moe"), is_native_alone=True
     ),
     "qwen3next": Architecture(
-        *("qwen3_next", USUAL),
-        partial_rotary=True,
-        more=_read_by("gguf_hybrid_mixtures", "qwen3next"),
-        is_native_alone=True,
+        "qwen3_next", more=_read_by("gguf_hybrid_mixtures", "qwen3next"), is_native_alone=True
     ),
-    "ernie4_5-moe": Architecture(
-        "ernie4_5_moe", USUAL, more=_mixture("ernie4_5"), is_native_alone=True
-    ),
-    "glm4moe": Architecture(
-        *("glm4_moe", USUAL), partial_rotary=True, more=_mixture("glm4moe"), is_native_alone=True
-    ),
-    "minimax-m2": Architecture(
-        *("minimax_m2", USUAL),
-        partial_rotary=True,
-        more=_mixture("minimax_m2"),
-        is_native_alone=True,
-    ),
-    "qwen3moe": Architecture("qwen3_moe", USUAL, more=_mixture("experts")),
-    "olmoe": Architecture("olmoe", USUAL, more=_mixture("olmoe")),
-    "gpt-oss": Architecture("gpt_oss", USUAL, more=_mixture("gpt_oss")),
-    "gemma": Architecture("gemma", USUAL, layout="gemma2"),
-    "gemma2": Architecture("gemma2", USUAL, more=_gemma2),
-    "gemma3": Architecture("gemma3_text", USUAL, more=_gemma3),
+    "ernie4_5-moe": Architecture("ernie4_5_moe", more=_mixture("ernie4_5"), is_native_alone=True),
+    "glm4moe": Architecture("glm4_moe", more=_mixture("glm4moe"), is_native_alone=True),
+    "minimax-m2": Architecture("minimax_m2", more=_mixture("minimax_m2"), is_native_alone=True),
+    "qwen3moe": Architecture("qwen3_moe", more=_mixture("experts")),
+    "olmoe": Architecture("olmoe", more=_mixture("olmoe")),
+    "gpt-oss": Architecture("gpt_oss", more=_mixture("gpt_oss")),
+    "gemma": Architecture("gemma", layout="gemma2"),
+    "gemma2": Architecture("gemma2", more=_gemma2),
+    "gemma3": Architecture("gemma3_text", more=_gemma3),
     "gemma4": Architecture(
-        "gemma4_text", USUAL, fields=_read_by("gguf_gemma4", "gemma4"), is_native_alone=True
+        "gemma4_text", fields=_read_by("gguf_gemma4", "gemma4"), is_native_alone=True
     ),
-    "phi3": Architecture("phi3", USUAL, partial_rotary=True, more=_phi3),
-    "stablelm": Architecture(
-        "stablelm", (LAYER_NORM, "layer_norm_eps"), partial_rotary=True, more=_stablelm
-    ),
-    "smollm3": Architecture("smollm3", USUAL, more=_smollm3, layout="llama"),
-    "olmo2": Architecture("olmo2", USUAL, more=_olmo2),
-    "granite": Architecture(
-        "granite", USUAL, more=_read_by("gguf_granite", "granite"), layout="llama"
-    ),
+    "phi3": Architecture("phi3", more=_phi3),
+    "stablelm": Architecture("stablelm", more=_stablelm),
+    "smollm3": Architecture("smollm3", more=_smollm3, layout="llama"),
+    "olmo2": Architecture("olmo2", more=_olmo2),
+    "granite": Architecture("granite", more=_read_by("gguf_granite", "granite"), layout="llama"),
     "granitemoe": Architecture(
-        *("granitemoe", USUAL),
-        more=_read_by("gguf_granite", "mixture"),
-        layout="llama",
-        is_native_alone=True,
+        "granitemoe", more=_read_by("gguf_granite", "mixture"), layout="llama", is_native_alone=True
     ),
     "granitehybrid": Architecture(
-        *("granitemoehybrid", USUAL),
+        "granitemoehybrid",
         fields=_read_by("gguf_granite", "hybrid"),
         layout="llama",
         is_native_alone=True,
     ),
-    "command-r": Architecture("cohere", (LAYER_NORM, "layer_norm_eps"), more=_command_r),
-    "cohere2": Architecture("cohere2", (LAYER_NORM, "layer_norm_eps"), more=_cohere2),
-    "starcoder2": Architecture("starcoder2", (LAYER_NORM, "norm_epsilon"), more=_use_bias),
-    "nemotron": Architecture(
-        "nemotron", (LAYER_NORM, "norm_eps"), partial_rotary=True, more=_attention_bias
-    ),
-    "gpt2": Architecture("gpt2", (LAYER_NORM, "layer_norm_epsilon"), fields=_gpt2),
+    "command-r": Architecture("cohere", more=_command_r),
+    "cohere2": Architecture("cohere2", more=_cohere2),
+    "starcoder2": Architecture("starcoder2", more=_use_bias),
+    "nemotron": Architecture("nemotron", more=_attention_bias),
+    "gpt2": Architecture("gpt2", fields=_gpt2),
 }

@@ -373,27 +373,23 @@ def _opened(
         return LoadedModel(run(opened), opened(), folder, dtype)
 
 
-def model_for(
-    hf_model: Any, integers: Products | None = None, cache: CacheType | None = None
-) -> Model:
+def model_for(hf_model: Any, cache: CacheType | None = None) -> Model:
     """The fastest way to run a Transformers model.
 
     Those of the ``FAMILIES`` run in C++ on CPUs and lean elsewhere, others in the general way.
 
     Raises:
-        ValueError: for products of integers and a cache in 8 bits on other models or without a
-            compiler, and for models that cannot run trees.
+        ValueError: for a cache in 8 bits on other models or without a compiler, and for models that
+            cannot run trees.
     """
     runner = backend("a model of Transformers")
     reason = runner.why_not_lean(hf_model)
-    if reason is not None and integers is not None:
-        raise ValueError(_on_native_path(integers, reason))
     if reason is not None and cache is not None:
         raise ValueError(_cache_on_native_path(cache, reason))
     if reason is not None:
         return runner.general_model(hf_model)
-    if integers is not None or cache is not None:
-        return NativeModel(hf_model, integers, cache=cache)
+    if cache is not None:
+        return NativeModel(hf_model, cache=cache)
     if hf_model.device.type != "cpu":
         return runner.lean_model(hf_model)
     try:
@@ -404,13 +400,6 @@ def model_for(
             stacklevel=2,
         )
         return runner.lean_model(hf_model)
-
-
-def _on_native_path(products: Products, reason: str) -> str:
-    return (
-        f"{products} of a model in memory runs on the native path only, and {reason}; save it and"
-        " name its folder, or leave dtype out"
-    )
 
 
 def _cache_on_native_path(cache: CacheType, reason: str) -> str:

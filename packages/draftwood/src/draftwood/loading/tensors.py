@@ -23,11 +23,12 @@ OF_TEXT_PART = [
     (r"^language_model\.lm_head\.", "lm_head."),
     (r"^(model\.)?language_model\.(model\.)?", "model.language_model."),
 ]
-LIKE_MIXTRAL = [
+LIKE_MIXTRAL = ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM")
+"""Architectures that have Mixtral's names of an expert's matrices."""
+MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
+OF_MIXTRAL = [
     (r"\.block_sparse_moe\.", ".mlp."),
-    (r"(\.experts\.\d+)\.w1\.", r"\1.gate_proj."),
-    (r"(\.experts\.\d+)\.w3\.", r"\1.up_proj."),
-    (r"(\.experts\.\d+)\.w2\.", r"\1.down_proj."),
+    *((rf"(\.experts\.\d+)\.{own}\.", rf"\1.{part}_proj.") for part, own in MIXTRAL.items()),
 ]
 LIKE_GRANITE = [
     (r"\.router\.layer\.", ".router."),
@@ -39,17 +40,12 @@ RENAMED: dict[str, list[tuple[str, str]]] = {
         ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM", "GraniteMoeHybridForCausalLM"),
         LIKE_GRANITE,
     ),
-    **dict.fromkeys(
-        ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM"), LIKE_MIXTRAL
-    ),
+    **dict.fromkeys(LIKE_MIXTRAL, OF_MIXTRAL),
     "Ernie4_5_MoeForCausalLM": [(r"\.mlp\.moe_statics\.", ".mlp.gate.moe_statics.")],
-    "Gemma3ForConditionalGeneration": OF_TEXT_PART,
-    "Mistral3ForConditionalGeneration": OF_TEXT_PART,
-    "Qwen3_5ForConditionalGeneration": OF_TEXT_PART,
-    "Qwen3_5MoeForConditionalGeneration": OF_TEXT_PART,
-    "Gemma4ForConditionalGeneration": OF_TEXT_PART,
 }
-"""Names of tensors in files and in Transformers, by architecture."""
+"""Names of tensors in files and in Transformers, by architecture; others with a text part have
+``OF_TEXT_PART``.
+"""
 FLOAT: FloatType = "float32"
 OF_EXPERTS = re.compile(r"(?P<at>.*\.experts)\.(?P<part>gate|up|down)\.(?P<kind>weight|bias)")
 INTERLEAVED = ("GptOssForCausalLM",)
@@ -171,12 +167,12 @@ def cast(numbers: np.ndarray, dtype: FloatType) -> np.ndarray:
 def _by_names_of_transformers(
     arrays: Mapping[str, np.ndarray], config: ModelConfiguration
 ) -> dict[str, np.ndarray]:
-    found = dict[str, np.ndarray]()
+    found, prefix = dict[str, np.ndarray](), config.family.prefix
+    usual = [] if prefix == "model." else OF_TEXT_PART
     for name, array in arrays.items():
-        for pattern, ours in RENAMED.get(config.architecture, ()):
+        for pattern, ours in RENAMED.get(config.architecture, usual):
             name = re.sub(pattern, ours, name)
         found[name] = array
-    prefix = config.family.prefix
     if not any(name.startswith(prefix) for name in found):  # saved without an output head
         found = {
             name if name.startswith("lm_head.") else prefix + name: found[name] for name in found

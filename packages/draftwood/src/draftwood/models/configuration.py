@@ -32,6 +32,7 @@ OF_SOME_CLASSES = (
     *("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step", "use_expert_bias"),
     *("moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "rotary_dim"),
     *("first_k_dense_replace", "num_dense_layers", "n_shared_experts", "moe_num_shared_experts"),
+    "shared_expert_intermediate_size",
 )
 """Keys that say nothing in files of classes without them."""
 
@@ -82,7 +83,7 @@ class ModelConfiguration:
         vars(self).update(values)
         self.architecture = kind.architecture
         self.family: Family = FAMILIES[kind.architecture]
-        self.rotates_parts = text_kind.partial is not None or "rotary_dim" in text_kind.values
+        self.rotates_parts = text_kind.rotates_parts
         _complete(self, text_kind)
         self.windows = _windows(self, text_kind)
         self.rope_parameters = _rope_parameters(self, text_kind, text)
@@ -412,7 +413,7 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
         return f"its rotary positions are scaled as {kind!r}"
     pairs = int(config.head_size * partial) // 2
     lengths = [len(each) for each in _factors(parameters)]
-    if _differ(lengths, pairs):
+    if {*lengths} - {pairs}:
         return f"it has {lengths} factors for {pairs} rotary frequencies"
     with np.errstate(all="ignore"):
         table = rotary_of(parameters, config.head_size, config.get("max_position_embeddings"))
@@ -423,7 +424,3 @@ def _why_not_rotary(config: ModelConfiguration, parameters: Mapping[str, Any]) -
 def _factors(parameters: Mapping[str, Any]) -> Sequence[Sequence[float]]:
     names = ("short_factor", "long_factor")
     return [parameters[name] for name in names if isinstance(parameters.get(name), list)]
-
-
-def _differ(lengths: Sequence[int], pairs: int) -> bool:
-    return any(length != pairs for length in lengths)

@@ -9,9 +9,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of layers, by what their attention sees."""
 TILED = "linear_value_heads_tiled"
 """Key of a configuration whose tensors have heads of values as GGUF files have them."""
-APART = "shared_network_apart"
-"""Key of one whose gates and what they gate lie in two tensors, as GGUF files of Granite have them.
-"""
+APART = "joined_tensors_apart"
+"""Key of one whose tensors lie apart, as GGUF files have them, that Transformers has in one."""
 _OF_STATES = (FULL, "linear_attention")
 
 
@@ -45,6 +44,11 @@ class ConfigurationClass:
     usual_part: str = ""
     older: dict[str, str] = field(default_factory=dict)
     complete: Callable[[Any], None] = lambda config: None
+
+    @property
+    def rotates_parts(self) -> bool:
+        """True if its models can rotate a part of each head."""
+        return self.partial is not None or "rotary_dim" in self.values
 
 
 def kinds_of(config: Any, is_sliding: Callable[[int], bool]) -> list[str]:

@@ -9,7 +9,15 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from draftwood.models.family import Family, LayerNorms, Modules, Routing, Scales, StateLayers
+from draftwood.models.family import (
+    Family,
+    LayerNorms,
+    Modules,
+    Routing,
+    Scales,
+    StateLayers,
+    Tensors,
+)
 
 
 def _gemma3(config: Any) -> Scales:
@@ -53,6 +61,11 @@ def _routing(config: Any) -> Routing:
     return Routing(config.num_experts_per_tok, config.norm_topk_prob)
 
 
+def _routing_to_one(config: Any) -> Routing:
+    """Shares that sum to one; the softmax of the largest is that of all, scaled to do so."""
+    return Routing(config.num_experts_per_tok, True)
+
+
 def _sigmoid_routing(config: Any, sum_epsilon: float = 0.0) -> Routing:
     return Routing(
         config.num_experts_per_tok,
@@ -61,6 +74,15 @@ def _sigmoid_routing(config: Any, sum_epsilon: float = 0.0) -> Routing:
         sum_epsilon=sum_epsilon,
         scale=config.routed_scaling_factor,
     )
+
+
+def _unless(key: str, reason: str) -> Callable[[Any], str | None]:
+    """A check that refuses configurations with this key."""
+    return lambda config: reason if getattr(config, key, False) else None
+
+
+_UNLIKE_HEADS = "its norms of queries and keys have a weight for each head"
+_CAUSAL = _unless("use_bidirectional_attention", "it sees what comes after a token")
 
 
 def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
@@ -72,55 +94,37 @@ def _cohere(title: str, rotary: Callable[[Any, int], str | None]) -> Family:
         is_parallel=lambda config: True,
         rotary=rotary,
         scales=lambda config: Scales(logits=config.logit_scale),
-        why_not=lambda config: (
-            "its norms of queries and keys have a weight for each head"
-            if getattr(config, "use_qk_norm", False)
-            else None
-        ),
+        why_not=_unless("use_qk_norm", _UNLIKE_HEADS),
     )
 
 
-def _checked_by(module: str, check: str) -> Callable[[Any], str | None]:
-    """A check whose module is imported where a configuration asks for it."""
-    return lambda config: getattr(import_module(f"draftwood.models.{module}"), check)(config)
+def _read_by(module: str, name: str) -> Callable[[Any], Any]:
+    """A fact by a function whose module is imported where a configuration asks for it."""
+    return lambda config: getattr(import_module(f"draftwood.models.{module}"), name)(config)
 
 
-def _why_not_causal(config: Any) -> str | None:
-    return "it sees what comes after a token" if config.use_bidirectional_attention else None
+def _by_kind_of_layer(config: Any, layer: int) -> str:
+    """A table of rotary frequencies for layers with a window, and another one."""
+    return f"{config.layer_types[layer]}_"
 
 
-_AROUND = LayerNorms(
-    "input_layernorm",
-    "pre_feedforward_layernorm",
-    "post_attention_layernorm",
-    "post_feedforward_layernorm",
-)
+_BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
+_AROUND = replace(_BEHIND, attention="input_layernorm", mlp="pre_feedforward_layernorm")
 _GEMMA4 = Family(
     "Gemma 4",
     _AROUND,
+    tensors=Tensors("each"),
     activation="hidden_activation",
     modules=Modules(mixture=""),
     router="router.proj",
     is_unlike=True,
-    rotary=lambda config, layer: f"{config.layer_types[layer]}_",
+    rotary=_by_kind_of_layer,
     scales=lambda config: Scales(
         embedding=config.hidden_size**0.5, attention=1.0, logit_cap=config.final_logit_softcapping
     ),
     routing=lambda config: Routing(config.top_k_experts, True),
-    why_not=_checked_by("unlike_heads", "why_not"),
+    why_not=_read_by("unlike_heads", "why_not"),
 )
-_BEHIND = LayerNorms(None, None, "post_attention_layernorm", "post_feedforward_layernorm")
-
-
-def _lfm2_inner_size(config: Any) -> int:
-    """Two thirds of what the configuration says, rounded up, where it says so."""
-    told = config.intermediate_size
-    if not config.block_auto_adjust_ff_dim:
-        return told
-    part, step = int(2 * told / 3), config.block_multiple_of
-    if config.block_ffn_dim_multiplier is None:
-        return part
-    return -(-int(config.block_ffn_dim_multiplier * part) // step) * step
 
 
 def _with_images(family: Family) -> Family:
@@ -128,19 +132,20 @@ def _with_images(family: Family) -> Family:
     return replace(family, title=title, prefix="model.language_model.")
 
 
+_DELTA_RULE = StateLayers("linear_attention", "linear_attn", gates_queries=True)
 _QWEN35 = Family(
     "Qwen3.5",
     norm_shift=1.0,
-    states=StateLayers("linear_attention", "linear_attn", gates_queries=True),
-    why_not=_checked_by("state_sizes", "delta_rule"),
+    tensors=Tensors("each"),
+    states=_DELTA_RULE,
+    why_not=_read_by("state_sizes", "delta_rule"),
 )
 _GRANITE_EXPERTS = Family(
     "Granite (experts)",
     modules=Modules(mixture="block_sparse_moe."),
     router="router",
     scales=_granite,
-    # the softmax of the largest is that of all, scaled to sum to one
-    routing=lambda config: Routing(config.num_experts_per_tok, True),
+    routing=_routing_to_one,
 )
 _GRANITE_SHARED = replace(
     _GRANITE_EXPERTS,
@@ -154,6 +159,7 @@ _GRANITE_SHARED = replace(
 _LFM2 = Family(
     "LFM2",
     LayerNorms("operator_norm", "ffn_norm"),
+    tensors=Tensors("each"),
     modules=Modules(
         *("out_proj", "q_layernorm", "k_layernorm", "feed_forward", "w2", "embedding_norm")
     ),
@@ -161,33 +167,30 @@ _LFM2 = Family(
     fixed_activation="silu",
     states=StateLayers("conv", "conv"),
     epsilon="norm_eps",
-    why_not=_checked_by("state_sizes", "convolution"),
+    why_not=_read_by("state_sizes", "convolution"),
 )
-_QWEN35_EXPERTS = replace(
-    _QWEN35,
-    title="Qwen3.5 (experts)",
-    routing=lambda config: Routing(config.num_experts_per_tok, True),
-)
+_QWEN35_EXPERTS = replace(_QWEN35, title="Qwen3.5 (experts)", routing=_routing_to_one)
 _MINISTRAL3 = Family("Ministral 3", scales=_ministral3)
 _GEMMA3 = Family(
     "Gemma 3",
     _AROUND,
+    tensors=Tensors("each"),
     norm_shift=1.0,
     activation="hidden_activation",
-    rotary=lambda config, layer: f"{config.layer_types[layer]}_",
+    rotary=_by_kind_of_layer,
     scales=_gemma3,
-    why_not=_why_not_causal,
+    why_not=_CAUSAL,
 )
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": Family("Llama"),
     "MistralForCausalLM": Family("Mistral"),
     "Ministral3ForCausalLM": _MINISTRAL3,
     "Mistral3ForConditionalGeneration": _with_images(_MINISTRAL3),
-    "Qwen2ForCausalLM": Family("Qwen2"),
-    "Qwen3ForCausalLM": Family("Qwen3"),
+    "Qwen2ForCausalLM": Family("Qwen2", tensors=Tensors(biases_inputs=True)),
+    "Qwen3ForCausalLM": Family("Qwen3", tensors=Tensors("each")),
     "Qwen3_5ForCausalLM": _QWEN35,
     "Qwen3_5ForConditionalGeneration": _with_images(_QWEN35),
-    "Lfm2ForCausalLM": replace(_LFM2, inner_size=_lfm2_inner_size),
+    "Lfm2ForCausalLM": replace(_LFM2, inner_size=_read_by("state_sizes", "lfm2_inner_size")),
     "Lfm2MoeForCausalLM": replace(
         _LFM2,
         title="LFM2 (experts)",
@@ -198,6 +201,7 @@ FAMILIES: dict[str, Family] = {
     "ArceeForCausalLM": Family("Arcee", gate_up=("up_proj",), is_gated=False),
     "NemotronForCausalLM": Family(
         "Nemotron",
+        tensors=Tensors(biases_norms=True),
         is_layer_norm=True,
         epsilon="norm_eps",
         norm_shift=1.0,
@@ -206,6 +210,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "Starcoder2ForCausalLM": Family(
         "StarCoder 2",
+        tensors=Tensors(biases_norms=True),
         is_layer_norm=True,
         epsilon="norm_epsilon",
         modules=Modules(down="c_proj"),
@@ -215,20 +220,17 @@ FAMILIES: dict[str, Family] = {
     "Ernie4_5ForCausalLM": Family("ERNIE 4.5", is_interleaved=True),
     "StableLmForCausalLM": Family(
         "StableLM",
+        tensors=Tensors(biases_norms=True),
         is_layer_norm=True,
         epsilon="layer_norm_eps",
         is_parallel=lambda config: config.use_parallel_residual,
-        why_not=lambda config: (
-            "its norms of queries and keys have a weight for each head"
-            if config.qk_layernorm
-            else None
-        ),
+        why_not=_unless("qk_layernorm", _UNLIKE_HEADS),
     ),
     "GemmaForCausalLM": Family(
         "Gemma",
         norm_shift=1.0,
         scales=lambda config: Scales(embedding=config.hidden_size**0.5),
-        why_not=_why_not_causal,
+        why_not=_CAUSAL,
     ),
     "Gemma2ForCausalLM": Family(
         "Gemma 2", _AROUND, norm_shift=1.0, activation="hidden_activation", scales=_gemma2
@@ -245,13 +247,12 @@ FAMILIES: dict[str, Family] = {
     "SmolLM3ForCausalLM": Family(
         "SmolLM3", rotary=lambda config, layer: "" if config.no_rope_layers[layer] else None
     ),
-    "Olmo2ForCausalLM": Family("OLMo 2", _BEHIND),
-    "Olmo3ForCausalLM": Family(
-        "OLMo 3", _BEHIND, rotary=lambda config, layer: f"{config.layer_types[layer]}_"
-    ),
+    "Olmo2ForCausalLM": Family("OLMo 2", _BEHIND, tensors=Tensors("all")),
+    "Olmo3ForCausalLM": Family("OLMo 3", _BEHIND, tensors=Tensors("all"), rotary=_by_kind_of_layer),
     "Exaone4ForCausalLM": Family(
         "EXAONE 4",
         _BEHIND,
+        tensors=Tensors("each"),
         rotary=lambda config, layer: (
             ""
             if config.sliding_window is None or config.layer_types[layer] == "sliding_attention"
@@ -260,23 +261,25 @@ FAMILIES: dict[str, Family] = {
     ),
     "Glm4ForCausalLM": Family(
         "GLM-4",
-        LayerNorms(
-            *("input_layernorm", "post_attention_layernorm"),
-            *("post_self_attn_layernorm", "post_mlp_layernorm"),
-        ),
+        LayerNorms(after_attention="post_self_attn_layernorm", after_mlp="post_mlp_layernorm"),
+        tensors=Tensors(biases_output=False),
         gate_up=("gate_up_proj",),
         is_interleaved=True,
     ),
-    "MixtralForCausalLM": Family(
-        "Mixtral", routing=lambda config: Routing(config.num_experts_per_tok, True)
-    ),
-    "Qwen3MoeForCausalLM": Family("Qwen3 (experts)", routing=_routing),
+    "MixtralForCausalLM": Family("Mixtral", routing=_routing_to_one),
+    "Qwen3MoeForCausalLM": Family("Qwen3 (experts)", tensors=Tensors("each"), routing=_routing),
     "Qwen2MoeForCausalLM": Family("Qwen2 (experts)", routing=_routing),
     "Qwen3_5MoeForCausalLM": _QWEN35_EXPERTS,
     "Qwen3_5MoeForConditionalGeneration": _with_images(_QWEN35_EXPERTS),
-    "Qwen3NextForCausalLM": replace(_QWEN35, title="Qwen3-Next", routing=_routing),
+    "Qwen3NextForCausalLM": replace(
+        _QWEN35,
+        title="Qwen3-Next",
+        states=replace(_DELTA_RULE, is_joined=True),
+        routing=_routing,
+    ),
     "Glm4MoeForCausalLM": Family(
         "GLM-4 (experts)",
+        tensors=Tensors("told", biases_output=False),
         modules=Modules(choice_bias="gate.e_score_correction_bias", shared="shared_experts"),
         routing=_sigmoid_routing,
         why_not=lambda config: (
@@ -289,16 +292,18 @@ FAMILIES: dict[str, Family] = {
         modules=Modules(
             choice_bias="gate.moe_statics.e_score_correction_bias", shared="shared_experts"
         ),
-        routing=lambda config: Routing(config.num_experts_per_tok, True),
-        why_not=lambda config: "its experts have biases" if config.use_bias else None,
+        routing=_routing_to_one,
+        why_not=_unless("use_bias", "its experts have biases"),
     ),
     "MiniMaxM2ForCausalLM": Family(
         "MiniMax-M2",
+        tensors=Tensors("all"),
         modules=Modules(choice_bias="e_score_correction_bias"),
         routing=lambda config: Routing(config.num_experts_per_tok, True, is_sigmoid=True),
     ),
     "OlmoeForCausalLM": Family(
         "OLMoE",
+        tensors=Tensors("all"),
         routing=_routing,
         why_not=lambda config: (
             None if config.clip_qkv is None else "it clips queries, keys and values"
@@ -306,10 +311,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "GptOssForCausalLM": Family(
         "GPT-OSS",
+        tensors=Tensors(has_sinks=True),
         fixed_activation="silu",
         router="router",
-        # the softmax of the largest is that of all, scaled to sum to one
-        routing=lambda config: Routing(config.num_experts_per_tok, True),
+        routing=_routing_to_one,
         scales=_gpt_oss,
     ),
     "GraniteForCausalLM": Family("Granite", scales=_granite),
@@ -320,14 +325,14 @@ FAMILIES: dict[str, Family] = {
         title="Granite 4 (state spaces)",
         states=StateLayers("linear_attention", "mamba"),
         rotary=lambda config, layer: "" if config.position_embedding_type == "rope" else None,
-        why_not=_checked_by("state_sizes", "state_space"),
+        why_not=_read_by("state_sizes", "state_space"),
     ),
     "BambaForCausalLM": Family(
         "Bamba",
         LayerNorms("input_layernorm", "pre_ff_layernorm"),
         modules=Modules(network="feed_forward", last_norm="final_layernorm"),
         states=StateLayers("linear_attention", "mamba"),
-        why_not=_checked_by("state_sizes", "state_space"),
+        why_not=_read_by("state_sizes", "state_space"),
     ),
     "CohereForCausalLM": _cohere("Cohere (Command R)", lambda config, layer: ""),
     "Cohere2ForCausalLM": _cohere(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 ACTIVATIONS = {
     **{"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "relu2": "relu2"},
@@ -87,6 +87,26 @@ class Modules:
 
 
 @dataclass(frozen=True)
+class Tensors:
+    """Tensors of a layer besides the weights of its modules.
+
+    Attributes:
+        normed_heads: whether queries and keys are normed by the head ("each"), so where the
+            configuration says ``use_qk_norm`` ("told"), across all heads ("all"), or not at all.
+        biases_inputs: whether queries, keys and values have biases whatever the configuration says.
+        biases_output: whether the output of attention has them where the configuration says so.
+        biases_norms: whether norms have them.
+        has_sinks: whether attention has sinks, and experts and their router biases.
+    """
+
+    normed_heads: Literal["each", "told", "all"] | None = None
+    biases_inputs: bool = False
+    biases_output: bool = True
+    biases_norms: bool = False
+    has_sinks: bool = False
+
+
+@dataclass(frozen=True)
 class StateLayers:
     """Layers that keep something of all rows, or of the last few, in the place of attention.
 
@@ -96,11 +116,13 @@ class StateLayers:
         kind: of these layers, as a configuration calls it.
         module: that stands in the place of attention.
         gates_queries: whether queries of the other layers have a gate behind them.
+        is_joined: whether one tensor has all that rows are fed and gated by.
     """
 
     kind: str
     module: str
     gates_queries: bool = False
+    is_joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +163,7 @@ class Family:
         is_gated: whether networks have gates; else ``gate_up`` names what comes alone.
         router: what the module is called that chooses experts.
         is_interleaved: whether rotary positions turn neighbours, not a head's two halves.
-        modules: see there, as for ``states``; None where all layers have attention.
+        modules: see there, as for ``tensors`` and ``states``; None where all layers have attention.
         is_unlike: whether layers differ in heads or networks, or have inputs of their own
             (unlike_layers.py). Such models run natively or in their own code, not lean.
         epsilon: what the configuration calls the norms' epsilon.
@@ -167,6 +189,7 @@ class Family:
     router: str = "gate"
     is_interleaved: bool = False
     modules: Modules = Modules()
+    tensors: Tensors = Tensors()
     states: StateLayers | None = None
     is_unlike: bool = False
     epsilon: str = "rms_norm_eps"

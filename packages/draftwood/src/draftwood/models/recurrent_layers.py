@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import as_array, below
+from draftwood.arrays import Int, as_array, below
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.configuration_class import TILED
-from draftwood.models.decoder import Around, Projection, RunningState, StateSpace
+from draftwood.models.decoder import Around, Projection, RunningState, StateSpace, tiled
 
 Floats = Callable[[str], Any]
 """Gives a tensor by its name in float32; None where the shapes have none."""
+Order = Int[np.ndarray, " chosen"] | None
 
 
 def recurrence_of(
@@ -142,3 +143,21 @@ def space_width(config: ModelConfiguration) -> int:
 def _number(told: Any) -> float:
     """A number as Transformers writes it, which JSON may not have."""
     return float(told["__float__"] if isinstance(told, dict) else told)
+
+
+def orders(module: str, config: ModelConfiguration) -> tuple[Order, Order]:
+    """The orders of a module's outputs and inputs where a configuration's tensors have heads of
+    values that share a key far apart; None for those that stay.
+    """
+    name = module.rpartition(".")[2]
+    is_tiled = getattr(config, TILED, False) and ".linear_attn." in f".{module}"
+    if not is_tiled or name == "norm":
+        return None, None
+    keys, heads = config.get("linear_num_key_heads"), config.get("linear_num_value_heads")
+    values = tiled(keys, heads, config.get("linear_value_head_dim"))
+    if name in ("in_proj_qkv", "conv1d"):
+        before = 2 * keys * config.get("linear_key_head_dim")
+        return np.concatenate([np.arange(before), before + values]), None
+    if name == "in_proj_z":
+        return values, None
+    return (None, values) if name == "out_proj" else (tiled(keys, heads, 1), None)

@@ -8,32 +8,6 @@ from draftwood.models.family import Family
 
 Shape = tuple[int, ...]
 
-BIASED_INPUTS = ("Qwen2ForCausalLM",)
-"""Classes whose queries, keys and values always have biases."""
-WITHOUT_OUTPUT_BIAS = ("Glm4ForCausalLM", "Glm4MoeForCausalLM")
-"""Classes whose output of attention never has one."""
-NORMED_HEADS = (
-    *("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
-    *("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Exaone4ForCausalLM"),
-    *("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3NextForCausalLM"),
-    *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "Lfm2ForCausalLM"),
-    *("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Lfm2MoeForCausalLM"),
-)
-"""Classes that norm queries and keys head by head."""
-WITH_SHARED_EXPERT = (
-    *("Qwen2MoeForCausalLM", "Qwen3NextForCausalLM"),
-    *("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
-)
-"""Classes with one expert more that all rows go to."""
-NORMED_WHOLE = (
-    *("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM", "MiniMaxM2ForCausalLM"),
-)
-"""Classes that norm queries and keys across all heads."""
-NORMS_WITH_BIAS = ("StableLmForCausalLM", "NemotronForCausalLM", "Starcoder2ForCausalLM")
-CONVOLUTIONS = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
-"""Classes whose layers without attention look a few rows back and have no other state."""
-JOINED_STATES = ("Qwen3NextForCausalLM",)
-"""Classes whose recurrences have one tensor for all that rows are fed and gated by."""
 INPUTS = "embed_tokens_per_layer"
 """End of the name of what layers are given; rows of it are read where they lie in a file."""
 TABLES = ("embed_tokens.weight", f"{INPUTS}.weight")
@@ -46,8 +20,6 @@ SMALL_OF_STATES = tuple(
     )
 )
 """Tensors of a recurrence that are no matrices, or too small to be packed by themselves."""
-WITH_SINKS = ("GptOssForCausalLM",)
-"""Classes whose attention has sinks, and whose experts and router have biases."""
 
 
 def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
@@ -81,11 +53,11 @@ def tensor_shapes(config: ModelConfiguration) -> dict[str, Shape]:
 
 
 def _mixer(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
-    if not config.has_state(layer):
+    states = config.family.states
+    if states is None or not config.has_state(layer):
         return _attention(config, layer)
-    if config.family.states is not None and config.family.states.module == "mamba":
-        return _state_space(config)
-    return (_convolution if config.architecture in CONVOLUTIONS else _recurrence)(config)
+    shapes = {"linear_attn": _recurrence, "mamba": _state_space, "conv": _convolution}
+    return shapes[states.module](config)
 
 
 def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
@@ -126,35 +98,34 @@ def other_shape(name: str, stored: Sequence[int], by_configuration: Sequence[int
 
 
 def _attention(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
-    name, names = config.architecture, config.family.query_key_value
+    family, names = config.family, config.family.query_key_value
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     kv_heads, dim = config.heads[layer]
     query, shared = heads * dim, kv_heads * dim
-    states, modules = config.family.states, config.family.modules
+    states, modules, tensors = family.states, family.modules, family.tensors
     gate = query if states is not None and states.gates_queries else 0
     outputs = (query + gate, shared, shared) if len(names) == 3 else (query + 2 * shared,)
     has_bias = bool(getattr(config, "attention_bias", getattr(config, "use_bias", False)))
     told = getattr(config, "qkv_bias", getattr(config, "use_qkv_bias", has_bias))
-    inputs_have = name in BIASED_INPUTS or bool(told)
-    outputs_have = bool(getattr(config, "attention_out_bias", has_bias))
-    outputs_have = outputs_have and name not in WITHOUT_OUTPUT_BIAS
+    inputs_have = tensors.biases_inputs or bool(told)
+    outputs_have = tensors.biases_output and bool(getattr(config, "attention_out_bias", has_bias))
     shapes = _linear(f"self_attn.{modules.output}", query, hidden, outputs_have)
     for part, size in zip(names, outputs, strict=True):
         shapes |= _linear(f"self_attn.{part}", hidden, size, inputs_have)
-    whole = name in NORMED_WHOLE
-    may_norm = name == "Glm4MoeForCausalLM" and config.get("use_qk_norm")
-    if whole or may_norm or name in NORMED_HEADS:
-        sizes = (query, shared) if whole else (dim, dim)
+    normed = tensors.normed_heads
+    if normed is not None and (normed != "told" or config.get("use_qk_norm")):
+        sizes = (query, shared) if normed == "all" else (dim, dim)
         for norm, size in zip((modules.query_norm, modules.key_norm), sizes, strict=True):
             shapes[f"self_attn.{norm}.weight"] = (size,)
-    return shapes | ({"self_attn.sinks": (heads,)} if name in WITH_SINKS else {})
+    return shapes | ({"self_attn.sinks": (heads,)} if tensors.has_sinks else {})
 
 
 def _recurrence(config: ModelConfiguration) -> dict[str, Shape]:
+    states = config.family.states
     hidden, heads = config.get("hidden_size"), config.get("linear_num_value_heads")
     values = heads * config.get("linear_value_head_dim")
     keys = config.get("linear_num_key_heads") * config.get("linear_key_head_dim")
-    if config.architecture in JOINED_STATES:
+    if states is not None and states.is_joined and not getattr(config, APART, False):
         sizes = {"in_proj_qkvz": 2 * keys + 2 * values, "in_proj_ba": 2 * heads}
     else:
         sizes = {"in_proj_qkv": 2 * keys + values, "in_proj_z": values}
@@ -205,7 +176,7 @@ def gate_up(config: ModelConfiguration) -> tuple[str, ...]:
 
 
 def _experts(config: ModelConfiguration) -> dict[str, Shape]:
-    has_bias = config.architecture in WITH_SINKS
+    has_bias = config.family.tensors.has_sinks
     hidden, count = config.get("hidden_size"), config.expert_count
     inner = getattr(config, "moe_intermediate_size", config.get("intermediate_size"))
     at = config.family.modules.mixture
@@ -219,16 +190,15 @@ def _experts(config: ModelConfiguration) -> dict[str, Shape]:
         shapes |= {name: (count, *shape) for name, shape in own.items()}
     name = config.family.modules.choice_bias
     if name is not None and getattr(config, "use_expert_bias", True):
-        is_row = config.architecture == "Ernie4_5_MoeForCausalLM"
-        shapes[at + name] = (1, count) if is_row else (count,)
+        shapes[at + name] = (1, count) if "moe_statics" in name else (count,)
     return shapes | _shared_expert(config)
 
 
 def _shared_expert(config: ModelConfiguration) -> dict[str, Shape]:
     """The expert that all rows go to; several of them are one that is as much wider."""
     hidden, shapes = config.get("hidden_size"), dict[str, Shape]()
-    if config.architecture in WITH_SHARED_EXPERT:
-        width = config.get("shared_expert_intermediate_size")
+    width = getattr(config, "shared_expert_intermediate_size", None)
+    if width is not None:
         shapes |= _linear("mlp.shared_expert_gate", hidden, 1, False)
     else:
         count = getattr(config, "n_shared_experts", getattr(config, "moe_num_shared_experts", 0))
@@ -259,7 +229,7 @@ def _norms(config: ModelConfiguration) -> dict[str, Shape]:
 
 
 def _norm(module: str, config: ModelConfiguration) -> dict[str, Shape]:
-    kinds = ("weight", "bias") if config.architecture in NORMS_WITH_BIAS else ("weight",)
+    kinds = ("weight", "bias") if config.family.tensors.biases_norms else ("weight",)
     return {f"{module}.{kind}": (config.get("hidden_size"),) for kind in kinds}
 
 

@@ -1,4 +1,4 @@
-"""Sizes of layers with running states that the loops over their heads can take."""
+"""Sizes of layers with running states that the loops over their heads can take, and of LFM2."""
 
 from typing import Any
 
@@ -35,3 +35,16 @@ def convolution(config: Any) -> str | None:
     if config.hidden_size % 16:
         return f"its states have {config.hidden_size} entries, not a multiple of 16"
     return None if config.conv_L_cache <= 32 else "its convolutions reach back too far"
+
+
+def lfm2_inner_size(config: Any) -> int:
+    """Entries within a network: two thirds of what the configuration says, rounded up, where it
+    says so.
+    """
+    told = config.intermediate_size
+    if not config.block_auto_adjust_ff_dim:
+        return told
+    part, step = int(2 * told / 3), config.block_multiple_of
+    if config.block_ffn_dim_multiplier is None:
+        return part
+    return -(-int(config.block_ffn_dim_multiplier * part) // step) * step

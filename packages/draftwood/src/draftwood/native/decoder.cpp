@@ -1480,8 +1480,16 @@ int32_t draftwood_keep_path(const draftwood::CacheShape* shape, draftwood::Block
         [&] { return draftwood::keep_path(*shape, blocks, start, path, count), 0; });
 }
 
-// Bytes that keys or values of one head and token take in a cache of bytes, without their scale.
-int32_t draftwood_padded_dim(int32_t head_dim) { return draftwood::padded_dim(head_dim); }
+// Shape of the cache of a decoder with so many layers; `each` has room for one more than these.
+int32_t draftwood_cache_shape(const draftwood::Decoder* decoder, int32_t layers,
+                              draftwood::CacheShape* shape, draftwood::CacheLayer* each) {
+    return draftwood::guarded([&] {
+        std::vector<draftwood::CacheLayer> found;
+        *shape = draftwood::cache_shape(*decoder, layers, found);
+        shape->each = std::copy(found.begin(), found.end(), each) - found.size();
+        return 0;
+    });
+}
 
 // Logits [rows count] as logits_of says, of hidden states [rows hidden], which go through the final
 // norm first where `norm` is true.

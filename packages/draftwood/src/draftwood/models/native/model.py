@@ -15,11 +15,11 @@ from draftwood.models.cache.places import CacheSlice
 from draftwood.models.decoder_model import DecoderModel, DescribedModel, outputs
 from draftwood.models.model import ALL_LAYERS, Device, Layers, RowAdapter, chunks
 from draftwood.models.native.step import kept_states, run_steps, sequences
-from draftwood.models.native.weights import NativeWeights, Packer, cache_shape, saves_by_int4
+from draftwood.models.native.weights import NativeWeights, Packer, saves_by_int4
 from draftwood.models.parts import Packed, PackedInput, PackedStep
 from draftwood.models.requirements import beyond
 from draftwood.native import library, structures
-from draftwood.native.formats import INTEGERS, CacheType, HalfType, Products
+from draftwood.native.formats import INTEGERS, CacheNumbers, CacheType, HalfType, Products
 from draftwood.native.matrix import Fill
 from draftwood.native.threads import threads
 
@@ -105,19 +105,20 @@ class NativeModel(DecoderModel[BlockPool]):
         half_type: HalfType = "bfloat16" if dtype == "bfloat16" else "float32"
         self.products: Products = products or half_type
         self.cache: CacheType | None = cache
-        pool, self._states = _pool_of(model, half_type, cache)
+        vocab_size, in_bytes = model.config.vocab_size, cache == "int8"
+        self.weights = NativeWeights(
+            decoder, vocab_size, self.products, half_type, in_bytes, packer, fill
+        )
+        pool, self._states = _pool_of(self.weights, cache or half_type)
         super().__init__(model, pool)
         self.dtype: FloatType = dtype
         self.library = library.library()
         self.clock: Callable[[structures.CForwardInput, int], int] | None = None
-        self.weights = NativeWeights(
-            decoder, self.vocab_size, self.products, half_type, cache == "int8", packer, fill
-        )
         self.structure, self.weight_bytes = self.weights.structure, self.weights.weight_bytes
         self._head = model.head
         self.abilities |= {"int4"} if saves_by_int4(self.weights) else set()
         self.abilities |= {"beside", "adapted_rows"}
-        self.abilities -= {"cache"} if cache == "int8" else set()
+        self.abilities -= {"cache"} if in_bytes else set()
         if self._states is not None:
             # a state goes by all tokens before it, and by no others
             self.abilities -= {"partial", "halves", "resume", "window", "cache", "rows"}
@@ -376,17 +377,15 @@ class NativeModel(DecoderModel[BlockPool]):
 
 
 def _pool_of(
-    model: DescribedModel, floats: HalfType, cache: CacheType | None
+    weights: NativeWeights, numbers: CacheNumbers
 ) -> "tuple[BlockPool, StateBlocks | None]":
-    """A cache of keys and values in floats of this type, or in bytes with scales; once more where
-    it holds running states.
-    """
-    shape = cache_shape(model.decoder, floats, cache)
-    if not model.decoder.recurrences:
-        return BlockPool(shape, cache or floats), None
+    """A cache of keys and values; once more where it holds running states."""
+    shape = weights.cache_shape
+    if not shape.row_size:
+        return BlockPool(shape, numbers), None
     from draftwood.models.cache.states import StateBlocks
 
-    states = StateBlocks(shape, cache or floats)
+    states = StateBlocks(shape, numbers)
     return states, states
 
 

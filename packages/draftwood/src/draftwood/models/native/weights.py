@@ -1,6 +1,7 @@
 """A decoder's weights as the library reads them."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from draftwood.models.decoder import (
 )
 from draftwood.models.family import Scales
 from draftwood.native import library, structures
-from draftwood.native.formats import CacheNumbers, CacheType, HalfType, Products
+from draftwood.native.formats import HalfType, Products
 from draftwood.native.matrix import (
     Blocks,
     Fill,
@@ -214,6 +215,14 @@ class NativeWeights(PackedLayers):
         self.structure = self._decoder(decoder, vocab_size, half_type, has_byte_cache)
         self.finish(fill)
 
+    @cached_property
+    def cache_shape(self) -> structures.CCacheShape:
+        """Shape of the blocks that hold what later rows read; see cache.h."""
+        shape, each = structures.CCacheShape(), (structures.CCacheLayer * (self.depth + 1))()
+        library.library().draftwood_cache_shape(self.structure, self.depth, shape, each)
+        shape.each = each  # which stays in memory with it
+        return shape
+
     @property
     def matrices(self) -> list[structures.CMatrix]:
         """Matrices of the layers, those of experts aside."""
@@ -293,43 +302,6 @@ class NativeWeights(PackedLayers):
         table = self._packed("embedding", Projection(embedding, None))
         self.weight_bytes, self.multiply_adds = of_products  # products read none of it
         return table
-
-
-def cache_shape(
-    decoder: Decoder, floats: HalfType, cache: CacheType | None
-) -> structures.CCacheShape:
-    """Shape of the blocks that hold what later rows read; see cache.h.
-
-    Args:
-        floats: type of keys and values; where ``cache`` is None.
-    """
-    recurrences = decoder.recurrences
-    each, behind = list[structures.CCacheLayer](), structures.CCacheLayer()
-    for layer in decoder.layers:
-        if layer.recurrence is not None or layer.source is not None:
-            continue
-        own = layer.attention or decoder.sizes
-        behind.heads, behind.row_bytes = own.num_kv_heads, _row_bytes(own.head_dim, cache or floats)
-        each.append(behind)
-        behind = structures.CCacheLayer(
-            bytes_before=behind.bytes_before + 2 * behind.heads * behind.row_bytes,
-            heads_before=behind.heads_before + 2 * behind.heads,
-        )
-    return structures.CCacheShape(
-        layers=len(each),
-        has_scales=cache is not None,
-        state_size=sum(each.state_size for each in recurrences),
-        row_size=sum(each.row_size for each in recurrences),
-        lookback=max((each.kernel - 1 for each in recurrences), default=0),
-        each=(structures.CCacheLayer * (len(each) + 1))(*each, behind),
-    )
-
-
-def _row_bytes(dim: int, numbers: CacheNumbers) -> int:
-    """Bytes of a head's keys or values for a token."""
-    if numbers == "int8":
-        return library.library().draftwood_padded_dim(dim)
-    return dim * (4 if numbers == "float32" else 2)
 
 
 def saves_by_int4(weights: NativeWeights) -> bool:
