@@ -74,6 +74,13 @@ def test_tables_save_runs_of_the_model_and_leniency_saves_more(small: TableModel
     assert passes[1] > 1.05 * passes[2]
 
 
+def test_tables_of_a_model_that_knows_more_tokens_name_none_of_these() -> None:
+    logits = np.zeros((VOCAB + 2, VOCAB + 2), np.float32)
+    logits[:, -1], logits[:, :2] = 9.0, 1.0
+    wide = LenientCascade(TableModel(logits), 3, least=0.0)
+    assert text(wide, Match()) == text(PromptLookup(), Match())
+
+
 def test_siblings_of_a_cascade_hang_beside_the_chain(small: TableModel) -> None:
     session = Cascade(small, 3, width=2).start(
         DraftRequest(Sampling(1.0), Rng(0), contextual(VOCAB)[0].start())

@@ -558,12 +558,31 @@ def test_a_task_that_waits_is_asked_again_at_each_step(model: LeanModel) -> None
     batch.close()
 
 
-def test_a_task_that_cannot_be_closed_keeps_no_other_from_it(model: LeanModel) -> None:
-    class Stuck(engine.Sequence):
-        def close(self) -> None:
-            super().close()
-            raise BrokenError("close")
+class Stuck(engine.Sequence):
+    """A text whose end fails."""
 
+    def close(self) -> None:
+        super().close()
+        raise BrokenError("close")
+
+
+@pytest.mark.parametrize("act", [None, "propose"])
+def test_a_text_whose_end_fails_leaves_the_others_alone(model: LeanModel, act: str | None) -> None:
+    wanted = [step.tokens for _, step in run_all([sequence(model)])]
+    batch, options = Scheduler(), Options(max_new_tokens=3)
+    broken = Stuck(model, Acting(Nothing(), act, 2, closed=[]), Match(), [1, 2, 3], options)
+    ours, theirs = batch.add(broken), batch.add(sequence(model))
+    events = [event for _ in range(20) for event in batch.step()]
+    own = [event for event in events if event.number == ours]
+    assert [str(event.error) for event in own if event.error] == [act or "close"]
+    assert own[-1].error is not None
+    assert [event.progress.tokens for event in events if event.number == theirs] == wanted
+    told = [token for event in own if event.progress for token in event.progress.tokens]
+    assert told == [token for step in wanted for token in step][: 2 if act else 3]
+    assert not batch
+
+
+def test_a_task_that_cannot_be_closed_keeps_no_other_from_it(model: LeanModel) -> None:
     batch = Scheduler()
     for kind in (Stuck, engine.Sequence, Stuck, engine.Sequence):
         batch.add(kind(model, Nothing(), Match(), [1, 2], Options()))

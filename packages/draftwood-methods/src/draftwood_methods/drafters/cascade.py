@@ -138,7 +138,7 @@ class _Chain:
         self.rows: list[Float[np.ndarray, "1 vocab"]] = []
         self.is_broken = False
 
-    def add(self, logits: Float[np.ndarray, "1 vocab"]) -> Float[np.ndarray, "1 vocab"]:
+    def add(self, logits: Float[np.ndarray, "1 draft_vocab"]) -> Float[np.ndarray, "1 vocab"]:
         """The distribution after the newest token, from the middle model's logits there."""
         tree = DraftTree.chain(self.tokens)
         row = self.distributions.after(logits, tree, len(tree) - 1)
@@ -285,8 +285,11 @@ class _CascadeSession(DraftSession):
         return kept
 
     def _likeliest(self, tree: DraftTree, output: ModelOutput) -> list[dict[int, float]]:
-        """The few likeliest tokens after each node of a run, with their probabilities."""
-        return TargetUpdate(VerifiedTree(tree, [], output), self.sampling).rows
+        """The few likeliest tokens of the target's after each node of a run, with their
+        probabilities.
+        """
+        known = ModelOutput(output.rows[:, : self.vocab])
+        return TargetUpdate(VerifiedTree(tree, [], known), self.sampling).rows
 
     def _drawn(self, row: Float[np.ndarray, "1 vocab"], count: int, level: int) -> list[int]:
         """The token that goes on and others; for matching with the target's own random numbers."""

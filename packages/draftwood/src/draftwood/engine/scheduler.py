@@ -3,7 +3,7 @@
 import time
 from collections import abc
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import accumulate, count, pairwise
 from typing import Generic
@@ -236,13 +236,17 @@ class Scheduler(Generic[Progress]):
         except Exception as error:
             return [self._failed(number, error)]
         if task.finish_reason is not None:
-            self.cancel(number)
+            try:
+                self.cancel(number)
+            except Exception as error:  # of what it held, which is no affair of the others
+                return [*(Event(number, progress) for progress in made), Event(number, error=error)]
         *before, last = made or [None]
         events = [Event(number, progress) for progress in before]
         return [*events, Event(number, last, task.finish_reason)]
 
     def _failed(self, number: int, error: Exception) -> Event[Progress]:
-        self.cancel(number)
+        with suppress(Exception):  # what went wrong first is told
+            self.cancel(number)
         return Event(number, error=error)
 
     def _lacked(self, number: int, error: CacheFullError) -> Event[Progress]:
