@@ -19,3 +19,4 @@ def test_a_model_without_chats_is_asked_to_go_on_with_a_text(
     told = capsys.readouterr().err
     assert f"curl http://here:1/v1/{path} " in told
     assert asked in told
+    assert '"temperature": 0}' in told  # a chat drawn at 1 may fill the whole context

@@ -35,7 +35,7 @@ def welcome(settings: ServeSettings, told: dict[str, object]) -> None:
     key = '-H "Authorization: Bearer $KEY" ' if settings.api_keys else ""
     console.print(
         f"curl {address}/v1/{path} {key}-H 'Content-Type: application/json'"
-        f" -d '{{\"model\": {name}, {asked}}}'",
+        f" -d '{{\"model\": {name}, {asked}, \"temperature\": 0}}'",
         style="dim",
         markup=False,
         soft_wrap=True,
