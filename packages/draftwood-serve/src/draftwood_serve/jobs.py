@@ -13,7 +13,6 @@ from draftwood import engine
 from draftwood.grammar import Tool, ToolChoice
 from draftwood.methods.answers import AnswersMethod
 from draftwood.models.native.prefixes import Prefixes
-from draftwood.rules import require_allowed
 from draftwood.sampling_params import OPTIONS, SamplingParams
 from draftwood.stats import Stats
 from draftwood.text import infill
@@ -289,7 +288,8 @@ def _require_options(given: Mapping[str, Any], exact: bool) -> None:
     """Raise 400, naming the option, for a value that no text of this server can have."""
     for name, value in given.items():
         blaming_the_request(partial(OPTIONS[name].require, name, value), name)
-    blaming_the_request(partial(require_allowed, given.get("rules") or (), exact), "rules")
+    rules = given.get("rules")
+    blaming_the_request(partial(SamplingParams, rules=rules, exact=exact), "rules")
 
 
 def _grammar(lm: LanguageModel, wanted: TextRequest) -> Any:
