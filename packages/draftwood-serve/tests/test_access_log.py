@@ -51,6 +51,14 @@ def test_a_line_tells_a_request(tiny: str) -> None:
     assert len(lines) == 4
 
 
+def test_a_text_of_one_pass_is_told_so(tiny: str) -> None:
+    lines: list[str] = []
+    with logged(tiny, lines) as server:
+        for length in (2, 3):
+            server.text("go", max_tokens=length, speculative=False)
+    assert [re.findall(r"\d pass(?:es)?", line) for line in lines] == [["1 pass"], ["2 passes"]]
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_neither_prompts_nor_texts_nor_keys_are_logged(tiny: str, as_json: bool) -> None:
     lines: list[str] = []

@@ -81,7 +81,7 @@ def test_too_many_are_sent_away_and_told_when_to_come_back(slow: RunningServer) 
     response = slow.client.post("/v1/completions", json=LONG)
     assert response.status_code == 429
     assert response.json()["error"]["code"] == "rate_limit_exceeded"
-    assert response.json()["error"]["message"].startswith("1 requests wait already; try again in")
+    assert response.json()["error"]["message"].startswith("1 request waits already; try again in")
     assert 0 < int(response.headers["retry-after"]) <= 120
     assert 0 < int(response.headers["retry-after-ms"]) <= 120_000
     for connection in connections:

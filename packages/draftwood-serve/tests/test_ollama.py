@@ -340,7 +340,7 @@ def test_other_faults_are_told_in_one_line(server: RunningServer) -> None:
     assert "there is no POST /api/push" in refused(server, "/api/push", 404)
     response = server.client.post("/api/chat", content=b"model=a")
     assert response.status_code == 400
-    assert "not JSON" in response.json()["error"]
+    assert "no JSON object" in response.json()["error"]
 
 
 @pytest.fixture(scope="module")

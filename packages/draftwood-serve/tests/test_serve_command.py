@@ -31,6 +31,7 @@ TWO = ["--model", "smollm2-135m", "--model", "stories-15m"]
         (["nosuchmodel"], "no model is named 'nosuchmodel'"),
         (["--method", "nosuch"], "there is no method 'nosuch'"),
         (["--method", "rsd-s"], "--draft-model"),
+        (["--served-model-name", ""], "a name must not be empty"),
         (["--speculative-config", "{"], "not JSON"),
         (["--speculative-config", "{}", "--method", "plain"], "one or the other"),
         (["--host", "no.such.host.invalid", "--api-key", "k"], "there is no address"),

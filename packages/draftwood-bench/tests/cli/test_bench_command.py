@@ -110,6 +110,7 @@ def test_spec_bench(target: str, prompts: str, tmp_path: Path) -> None:
     shown = run("bench", "show", str(output))
     assert "T = 0, by category" in shown.stdout
     assert "3 prompts" in shown.stdout
+    assert re.search(r", (1 thread|[2-9]\d* threads)$", shown.stdout.splitlines()[0])
 
 
 def test_second_turns_follow_what_plain_decoding_said(

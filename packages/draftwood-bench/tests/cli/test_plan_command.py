@@ -21,6 +21,7 @@ def planned(*arguments: str) -> dict:
     return json.loads(result.stdout)
 
 
+HEAD_TWICE = ("--source", "head", "--source", "head=0.6")
 FOR_NO_DRAFT_MODEL = ("--hardware", "h100", "--source", "head", "--draft-parameters", "1B")
 
 
@@ -133,6 +134,7 @@ def test_the_size_of_a_quantised_file_needs_no_floats(monkeypatch) -> None:
         (("--hardware", "h100", "--parameters", "7B", "--source", "head=0.6,nan"), "at most 1"),
         (("--hardware", "h100", "--parameters", "7B", "--engine", "steam"), "graphs"),
         (("--parameters", "7B", *FOR_NO_DRAFT_MODEL), "add --source model"),
+        (("--hardware", "h100", "--parameters", "7B", *HEAD_TWICE), "head more than once"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(arguments, cure) -> None:

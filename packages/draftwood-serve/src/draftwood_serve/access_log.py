@@ -167,7 +167,8 @@ def in_words(told: dict[str, Any]) -> str:
     if "tokens" in told:
         found += f" {told['prompt_tokens']}+{told['tokens']} tokens"
         if told["passes"]:
-            found += f", {told['passes']} passes, {told['tokens_per_pass']:.2f} a pass"
+            passes = f"{told['passes']} pass{'es' * (told['passes'] != 1)}"
+            found += f", {passes}, {told['tokens_per_pass']:.2f} a pass"
         if told["acceptance"] is not None:
             found += f", {told['acceptance']:.0%} of drafts accepted"
         if told["first_token_s"] is not None:

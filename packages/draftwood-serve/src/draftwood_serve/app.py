@@ -131,7 +131,7 @@ def _add_errors(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
         if error.status_code == 400:  # FastAPI's, of bytes and numbers that no JSON has
-            return answered(request, _no_json())
+            return answered(request, _no_object())
         told = str(error.detail)
         if error.status_code in (404, 405):
             told = f"there is no {request.method} {request.url.path}"
@@ -146,6 +146,8 @@ def _add_errors(app: FastAPI) -> None:
 
 TELLING = ("unsupported_parameter", "extra_forbidden", "too_long", "too_short", "string_too_short")
 """Kinds of errors that say more than that a value has none of several forms."""
+NO_OBJECT = ("missing", "model_attributes_type")
+"""Kinds of errors of a body that is empty, and of one that is a list, a text or a number."""
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
@@ -174,14 +176,14 @@ def _of_validation(error: RequestValidationError) -> ApiError:
         return ApiError(400, str(first["msg"]), context.get("name", param), "unsupported_parameter")
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"there is no field {param}", param, "unknown_parameter")
-    if first["type"] == "json_invalid":
-        return _no_json()
+    if first["type"] == "json_invalid" or (param is None and first["type"] in NO_OBJECT):
+        return _no_object()
     what = "the body" if param is None else param
     return ApiError(400, f"{what}: {one_line(ValueError(first['msg']))}", param, "invalid_value")
 
 
-def _no_json() -> ApiError:
-    return ApiError(400, "the body is not JSON; send one JSON object", None, "invalid_value")
+def _no_object() -> ApiError:
+    return ApiError(400, "the body is no JSON object; send one", None, "invalid_value")
 
 
 def _is_field(part: str | int) -> bool:

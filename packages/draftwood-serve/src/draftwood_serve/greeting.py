@@ -22,7 +22,9 @@ def welcome(settings: ServeSettings, told: dict[str, object]) -> None:
     if "replicas" in told:
         count, threads = told["replicas"], told["threads"]
         facts.add_row("replicas", f"{count}, with {threads} CPU thread{'s' * (threads != 1)} each")
-    facts.add_row("at once", f"{settings.max_batch} texts, {settings.max_queue} requests waiting")
+    texts = f"{settings.max_batch} text{'s' * (settings.max_batch != 1)}"
+    requests = f"{settings.max_queue} request{'s' * (settings.max_queue != 1)}"
+    facts.add_row("at once", f"{texts}, {requests} waiting")
     if settings.api_keys:
         facts.add_row("API key", "asked for")
     console = notes()
@@ -35,7 +37,7 @@ def welcome(settings: ServeSettings, told: dict[str, object]) -> None:
     key = '-H "Authorization: Bearer $KEY" ' if settings.api_keys else ""
     console.print(
         f"curl {address}/v1/{path} {key}-H 'Content-Type: application/json'"
-        f" -d '{{\"model\": {name}, {asked}}}'",
+        f' -d \'{{"model": {name}, {asked}, "temperature": 0}}\'',
         style="dim",
         markup=False,
         soft_wrap=True,

@@ -6,13 +6,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from draftwood import engine
 from draftwood.grammar import Tool, ToolChoice
 from draftwood.methods.answers import AnswersMethod
 from draftwood.models.native.prefixes import Prefixes
-from draftwood.sampling_params import SamplingParams
+from draftwood.sampling_params import OPTIONS, SamplingParams
 from draftwood.stats import Stats
 from draftwood.text import infill
 from draftwood.text.language_model import LanguageModel
@@ -230,6 +231,7 @@ def make_job(
     arrived = time.perf_counter()
     seed = draw_seed() if wanted.seed is None else wanted.seed
     _require_tokens(lm, wanted.options.get("logit_bias", ()), "logit_bias")
+    _require_options(wanted.options, cache.exact)
     grammar = _grammar(lm, wanted)
     limit, other = cache.context_length, cache.other_method(wanted.speculation)
     options = {**wanted.options, "grammar": grammar, "salt": owner, "context": limit}
@@ -280,6 +282,14 @@ def blaming_the_request(make: Callable[[], Any], param: str | None = None) -> An
         raise bad_request(one_line(error), param) from error
     except RecursionError as error:
         raise bad_request("something in it is nested too deeply", param) from error
+
+
+def _require_options(given: Mapping[str, Any], exact: bool) -> None:
+    """Raise 400, naming the option, for a value that no text of this server can have."""
+    for name, value in given.items():
+        blaming_the_request(partial(OPTIONS[name].require, name, value), name)
+    rules = given.get("rules")
+    blaming_the_request(partial(SamplingParams, rules=rules, exact=exact), "rules")
 
 
 def _grammar(lm: LanguageModel, wanted: TextRequest) -> Any:

@@ -116,7 +116,10 @@ class TextService:
             return
         model.metrics.refused()
         seconds = min(max(model.metrics.seconds_to_place() or 1.0, 0.05), 120.0)
-        waiting = f"{settings.max_queue} requests wait already"
+        waits = (
+            "1 request waits" if settings.max_queue == 1 else f"{settings.max_queue} requests wait"
+        )
+        waiting = f"{waits} already"
         told = waiting if settings.max_queue else "all places are taken, and none waits here"
         raise ApiError(
             429,

@@ -100,6 +100,10 @@ class ServeSettings(ModelNames):
                 "an API key must be printable ASCII without blanks around it, as no header carries"
                 " another, and not empty"
             )
+        if not all(self.served_names):
+            raise ValueError(
+                "a name must not be empty; leave --served-model-name out for the model's own"
+            )
         if not self.api_keys and not is_own_address(self.host):
             raise ValueError(
                 f"a server at {self.host} can be reached from other machines; ask for a key with"

@@ -12,7 +12,7 @@ PARTS = {"target": "model", "draft": "drafting", "verify": "verifying", "rest": 
 CURES = {
     "few": "few drafts are right; 'plain' loses nothing, a trained head or a prediction may gain",
     "draft": "drafting takes most of it; 'auto', 'suffix' or a smaller draft model take less",
-    "target": "the nodes take most of it; a smaller tree does",
+    "target": "the nodes take most of it; a smaller tree takes less",
     "verify": "verifying takes most of it; temperature 0, or fewer options of sampling, take less",
 }
 """Cures of drafts that cost more than they bring, by what is dear about them."""

@@ -74,6 +74,14 @@ def test_commands(target):
     assert "method: recycling" in said
 
 
+def test_the_list_of_commands_fits_the_terminal(target, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = talk(target, "/help\n").stderr.splitlines()
+    assert len(said) > 10
+    assert all(len(line.rstrip()) <= 80 for line in said)
+    assert sum(line.startswith("/") for line in said) == 10
+
+
 def test_commands_that_do_not_exist_and_methods_that_cannot_be(target):
     said = talk(target, "/hlep\n/method lokup\n/method rsd-s\n/method\n").stderr.splitlines()
     assert said[0] == "there is no command /hlep; did you mean /help?"

@@ -67,6 +67,12 @@ def test_what_a_store_holds_is_told(store: Path, target: str) -> None:
     assert f"tokens of 2 texts for {target}" in shown.stdout
 
 
+def test_one_text_is_told_as_one(target: str, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text(LINE)
+    files = (str(tmp_path / "one.txt"), "--output", str(tmp_path / "one.store"))
+    assert " of 1 text for " in run("datastore", "build", *files, "--model", target).stdout
+
+
 def test_a_conversation_copies_from_it(target: str, store: Path) -> None:
     said = run(
         *("chat", "--model", target, "--max-new-tokens", "8", "--datastore", str(store)),

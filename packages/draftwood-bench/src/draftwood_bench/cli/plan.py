@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,7 @@ def plan(
         small = size_for(draft_parameters, size.bits)
     planner = Planner(machine, size, Traffic(texts, context))
     chosen = [source_of(text, size, small) for text in names]
+    _require_each_once([each.name for each in chosen])
     found = planner.choices(chosen, max_draft_tokens, max_depth)
     if as_json:
         click.echo(json.dumps(as_record(planner, found)))
@@ -206,6 +208,13 @@ def _measure(name: str) -> "tuple[ModelSize, Machine]":
     return size, Machine.fitted(curve, size, f"measured here with {name}{beside}")
 
 
+def _require_each_once(names: Sequence[str]) -> None:
+    """Refuse two sources of one name, whose plans would look alike."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--source gives {name} more than once; plan with one after the other")
+
+
 def source_of(text: str, size: "ModelSize", draft: "ModelSize | None") -> "DraftSource":
     """A source as ``--source`` names it.
 
@@ -238,9 +247,10 @@ def recommendation(found: "list[Plan]") -> str:
     if best.source is None:
         return "Decode plainly: no draft pays here."
     name = "a draft model" if best.source == "model" else best.source
+    tokens, levels = best.draft_tokens, len(best.widths)
     return (
-        f"Draft by {name}, a {best.form} of {best.draft_tokens} tokens on"
-        f" {len(best.widths)} levels: {best.speed_up:.2f} times as fast as plain decoding."
+        f"Draft by {name}, a {best.form} of {tokens} token{'s' * (tokens != 1)} on {levels}"
+        f" level{'s' * (levels != 1)}: {best.speed_up:.2f} times as fast as plain decoding."
     )
 
 

@@ -160,7 +160,7 @@ def _print(records: list["Record"], run: "RunInfo") -> None:
                     run.model,
                     run.dtype,
                     run.hardware["device"],
-                    f"{run.threads} threads",
+                    f"{run.threads} thread{'s' * (run.threads != 1)}",
                 ),
             )
         ),

@@ -156,8 +156,14 @@ class Conversation:
             self._say(text)
 
     def _help(self, _: str) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        listed = Table.grid(padding=(0, 2))
+        listed.add_column(no_wrap=True)
         for name, meaning in HELP.items():
-            self._say(f"{name:18}{meaning}")
+            listed.add_row(Text(name), Text(meaning))
+        notes().print(listed, style="dim")
 
     def _change_method(self, wanted: str) -> None:
         name, _, tree = wanted.partition(" ")

@@ -96,7 +96,8 @@ def _tell(path: Path, facts: "StoreFacts", as_json: bool, seconds: float | None 
         return
     took = "" if seconds is None else f", in {seconds:.1f} s"
     output().print(
-        f"{path}: {facts.tokens:,} tokens of {facts.texts:,} texts for {facts.model},"
+        f"{path}: {facts.tokens:,} tokens of {facts.texts:,} text{'s' * (facts.texts != 1)} for"
+        f" {facts.model},"
         f" {size / 1e6:.1f} MB{took}",
         soft_wrap=True,
         markup=False,

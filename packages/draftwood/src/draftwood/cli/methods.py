@@ -173,15 +173,14 @@ def _speeds(name: str) -> tuple[str, str, str]:
 
 
 def _what_figures_mean(listings: "Sequence[Listing]") -> str:
-    from draftwood.methods.measured import measured_speeds
+    from draftwood.methods.measured import measured_speeds, places
 
-    places = dict.fromkeys(
-        each.place for listing in listings for each in measured_speeds().get(listing.name, ())
-    )
+    shown = [each for listing in listings for each in measured_speeds().get(listing.name, ())]
     return (
         "T = 0 and T = 1: times as fast as plain decoding, greedily and at temperature 1, decoding"
         " alone, the median over prompts; where nothing stands, nothing was measured. Measured with"
-        f" {'; '.join(places)}. 'draftwood compare' measures on your machine."
+        f" {'; '.join(places(shown))}: --json tells these of each. 'draftwood compare' measures on"
+        " your machine."
     )
 
 

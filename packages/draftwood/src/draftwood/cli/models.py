@@ -62,22 +62,21 @@ def _described(model: "NamedModel") -> dict[str, Any]:
 def _listed(found: Sequence["NamedModel"]) -> "Table":
     table = _table("name", "size", "licence", "from", "here")
     for each in found:
-        where = _abridged([folder.name for folder in each.folders])
         origin = ", ".join(each.registries)
-        table.add_row(each.name, readable(each.size), each.licence or "-", origin, where)
+        here = _here(len(each.folders))
+        table.add_row(each.name, readable(each.size), each.licence or "-", origin or "-", here)
     return table
 
 
-def _abridged(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}" if names else "no"
+def _here(folders: int) -> str:
+    return f"{folders} folders" if folders > 1 else "yes" if folders else "no"
 
 
 def _table(*titles: str) -> "Table":
     table = ruled_table()
     for title in titles:
         number = title == "size"
-        whole = number or title in ("name", "kind")
+        whole = number or title in ("name", "kind", "here")
         table.add_column(
             title,
             justify="right" if number else "left",

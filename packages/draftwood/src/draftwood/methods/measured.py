@@ -1,7 +1,7 @@
 """Speeds of methods that were measured, from ``measured.json``, which `make docs` writes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
@@ -35,14 +35,23 @@ class MeasuredSpeed:
     machine: str
     draft: str | None = None
 
-    @property
-    def place(self) -> str:
-        """Machine, model and prompts of the measurement, temperature aside."""
-        beside = f" with {self.draft}" if self.draft else ""
-        return (
-            f"{self.model} in {self.dtype}{beside}, {self.prompts} prompts of {self.source},"
-            f" {self.machine}"
-        )
+
+def places(speeds: Iterable[MeasuredSpeed]) -> list[str]:
+    """Models and prompts of measurements, each pair once, and all machines that they ran on."""
+    found: dict[tuple[str, str], list[MeasuredSpeed]] = {}
+    for each in speeds:
+        found.setdefault((each.model, each.source), []).append(each)
+    told = []
+    for (model, source), own in found.items():
+        drafts = {each.draft for each in own}
+        beside = " with a head where one drafts" if len(drafts) > 1 else ""
+        if len(drafts) == 1 and None not in drafts:
+            beside = f" with {own[0].draft}"
+        counts = sorted({each.prompts for each in own})
+        prompts = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        machines = " or ".join(dict.fromkeys(each.machine for each in own))
+        told.append(f"{model}{beside}, {prompts} prompts of {source}, {machines}")
+    return told
 
 
 @cache
