@@ -23,7 +23,7 @@ from draftwood.models.decoder import (
 )
 from draftwood.models.family import ACTIVATIONS, Family, Scales
 from draftwood.models.rotary import rotary_of
-from draftwood.models.shapes import Shape, gate_up, require_shape, tensor_shapes
+from draftwood.models.shapes import NORMED_WHOLE, Shape, gate_up, require_shape, tensor_shapes
 from draftwood.native.matrix import Blocks, Weights
 
 PARTS = ("gate", "up", "down")
@@ -127,19 +127,16 @@ class _Description:
         return inputs_of(self.config, self._read, self._norm, self._projection)
 
     def _sizes(self, rotary_dim: int) -> Sizes:
-        config, head_dim = self.config, self.config.head_size
-        ending = f".self_attn.{self.family.modules.query_norm}.weight"
-        names = (name for name in self.shapes if name.endswith(ending))
-        query_norm = self.shapes.get(next(names, ""))
+        config = self.config
         return Sizes(
             hidden=config.get("hidden_size"),
             intermediate_size=config.inner_size,
             heads=config.get("num_attention_heads"),
             num_kv_heads=config.get("num_key_value_heads"),
-            head_dim=head_dim,
+            head_dim=config.head_size,
             rotary_dim=rotary_dim,
             is_layer_norm=self.family.is_layer_norm,
-            norms_whole_vectors=query_norm is not None and query_norm[0] > head_dim,
+            norms_whole_vectors=config.architecture in NORMED_WHOLE,
             is_parallel=bool(self.family.is_parallel(config)),
             activation=ACTIVATIONS[config.activation],
             epsilon=float(config.epsilon),
