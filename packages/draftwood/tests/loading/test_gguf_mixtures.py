@@ -28,6 +28,7 @@ from transformers.cache_utils import MtpCache
 import gguf_writing
 from draftwood.loading.gguf_blocks import blocks_folder, matrix_shapes
 from draftwood.loading.gguf_names import Layout
+from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.models.requirements import require_mtp_head
 from draftwood.native.library import available
@@ -100,6 +101,20 @@ def test_a_bias_by_which_experts_are_chosen_may_be_a_row(tmp_path: Path) -> None
     assert_same_model(path, model)
     if available():
         assert_same_in_cpp(path, model)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [ERNIE, GLM])
+def test_what_chooses_experts_is_never_rounded(tmp_path: Path, kind: str) -> None:
+    model_type, more, settings = ARCHITECTURES[kind]
+    model = build(model_type, **more)
+    biases = [each for name, each in model.state_dict().items() if "correction" in name]
+    for each in biases:
+        each += torch.rand(each.shape)
+    (path,) = write_gguf(tmp_path / "m.gguf", model, kind, settings)
+    loaded: Any = load_pretrained(str(path), dtype="bfloat16", device="cpu").model
+    found = [each for name, each in loaded.state_dict().items() if "correction" in name]
+    assert all(map(torch.equal, found, biases))
 
 
 def test_some_layers_of_ernie_may_have_no_experts(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Float weights of a GGUF file, under the names and in the layouts that Transformers saves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from draftwood.arrays import Float, FloatType, to_bfloat16
+from draftwood.arrays import FloatType, to_bfloat16
 from draftwood.loading.gguf_reader import Content, placed
+from draftwood.models.shapes import is_never_rounded
 
-Numbers = Float[np.ndarray, "..."]
 OF_EXPERTS = ".experts."
 LIKE_MIXTRAL = ("MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Lfm2MoeForCausalLM")
 """Architectures that have Mixtral's names of an expert's matrices."""
@@ -21,17 +21,17 @@ SAVED = {
 
 
 def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
-    """Read all weights; those in bfloat16 as their bits.
+    """Read all weights; those in bfloat16 as their bits. Some are never rounded.
 
     Raises:
         ValueError: as ``placed``.
     """
-    rounded: Callable[[Numbers], np.ndarray] = to_bfloat16 if dtype == "bfloat16" else np.asarray
     found, experts = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for each in placed(content):
         home = experts if OF_EXPERTS in each.name else found
-        values = each.floats(content.layout)
-        home[each.name] = rounded(content.layout.side_by_side(each.stored.name, values))
+        values = content.layout.side_by_side(each.stored.name, each.floats(content.layout))
+        is_rounded = dtype == "bfloat16" and not is_never_rounded(content.native, each.name)
+        home[each.name] = to_bfloat16(values) if is_rounded else np.asarray(values)
     if content.config["model_type"] == "qwen3_next" and content.as_stored:
         from draftwood.loading.gguf_hybrid_mixtures import joined_states
 

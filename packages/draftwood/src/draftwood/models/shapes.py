@@ -46,6 +46,11 @@ SMALL_OF_STATES = tuple(
     )
 )
 """Tensors of a recurrence that are no matrices, or too small to be packed by themselves."""
+IN_FLOAT32: dict[str, tuple[str, ...]] = {
+    "Glm4MoeForCausalLM": ("e_score_correction_bias",),
+    "Ernie4_5_MoeForCausalLM": ("mlp.gate.weight", "e_score_correction_bias"),
+}
+"""Ends of the names of tensors that no type rounds, by the class: they choose experts."""
 WITH_SINKS = ("GptOssForCausalLM",)
 """Classes whose attention has sinks, and whose experts and router have biases."""
 
@@ -86,6 +91,11 @@ def _mixer(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
     if config.family.states is not None and config.family.states.module == "mamba":
         return _state_space(config)
     return (_convolution if config.architecture in CONVOLUTIONS else _recurrence)(config)
+
+
+def is_never_rounded(config: ModelConfiguration, name: str) -> bool:
+    """True for a tensor that stays in float32 whatever the type of the model is."""
+    return name.endswith(IN_FLOAT32.get(config.architecture, ()))
 
 
 def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
