@@ -308,9 +308,9 @@ class _Description:
         return router_of(self.config, at, self._floats)
 
     def _shared_expert(self, at: str) -> Expert | None:
-        """The expert that all rows go to."""
+        """The expert that all rows go to; of no width it is none."""
         module = f"{at}{self.family.modules.shared}."
-        if f"{module}gate_proj.weight" not in self.shapes:
+        if not self.shapes.get(f"{module}gate_proj.weight", (0,))[0]:
             return None
         return Expert(*(self._projection(f"{module}{part}_proj") for part in PARTS))
 
