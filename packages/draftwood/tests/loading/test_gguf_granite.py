@@ -17,6 +17,7 @@ from test_gguf_files import (
     own_home,  # noqa: F401  (a fixture)
 )
 from test_gguf_states import (
+    TEXT,
     assert_has_the_files_numbers,
     assert_is_refused,
     assert_rows_are_near,
@@ -29,6 +30,7 @@ from draftwood.loading.gguf_blocks import blocks_folder, matrix_shapes
 from draftwood.loading.gguf_files import gguf_folder
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.native.library import available
+from families import assert_close, plainly
 from gguf_writing import write_gguf
 
 KINDS = ("granitemoe", "granitemoe, shared", "granitehybrid", "granitehybrid, without experts")
@@ -75,6 +77,15 @@ def test_the_network_beside_experts_stays_in_blocks(
     other = tmp_path / "other.gguf"
     path.rename(other)
     assert (said(other) - exact).abs().max() > 0.01  # the negative control
+
+
+@is_compiled
+def test_no_layer_need_have_attention(tmp_path: Path) -> None:
+    model_type, more, settings = ARCHITECTURES[ALONE]
+    model = build(model_type, **{**more, "layer_types": ["mamba"] * 4})
+    told = settings | {"attention.head_count_kv": [0] * 4}
+    (path,) = write_gguf(tmp_path / "m.gguf", model, "granitehybrid", told)
+    assert_close(said(path), plainly(model, TEXT))
 
 
 @pytest.mark.parametrize("kind", [HYBRID, ALONE])

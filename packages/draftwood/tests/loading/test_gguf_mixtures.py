@@ -17,6 +17,7 @@ from test_gguf_files import (
     own_home,  # noqa: F401  (a fixture)
 )
 from test_gguf_states import (
+    TEXT,
     assert_has_the_files_numbers,
     assert_is_refused,
     assert_rows_are_near,
@@ -26,11 +27,14 @@ from test_gguf_states import (
 from transformers.cache_utils import MtpCache
 
 import gguf_writing
+from adapters import save_adapter
 from draftwood.loading.gguf_blocks import blocks_folder, matrix_shapes
 from draftwood.loading.gguf_names import Layout
+from draftwood.loading.hub import load_pretrained
 from draftwood.loading.models import load_model
 from draftwood.models.requirements import require_mtp_head
 from draftwood.native.library import available
+from families import assert_close, plainly
 from gguf_writing import write_gguf
 from mtp_folders import in_file, layer_of
 
@@ -70,6 +74,25 @@ def test_rates_and_steps_of_a_head_are_told_apart(
     assert (said(other) - exact).abs().max() > 0.01  # the negative control
 
 
+@is_compiled
+@pytest.mark.parametrize("form", [None, "Q8_0"])
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        (NEXT, ["in_proj_qkvz", "in_proj_ba", "out_proj"]),
+        ("granitemoe, shared", ["input_linear", "output_linear"]),
+    ],
+)
+def test_an_adapter_changes_what_files_have_apart(
+    tmp_path: Path, kind: str, changed: list[str], form: str | None
+) -> None:
+    path = tiny_file(tmp_path / "m.gguf", kind, form=form)
+    base: Any = load_pretrained(str(path), dtype="float32", device="cpu").model
+    merged = save_adapter(tmp_path / "a", base, changed, 0.1, r=4)
+    assert_close(said(path, adapter=str(tmp_path / "a")), plainly(merged, TEXT))
+    assert (said(path) - plainly(merged, TEXT)).abs().max() > 0.1  # the negative control
+
+
 def test_early_files_of_qwen3_next_have_all_that_a_head_reads_in_one_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +123,20 @@ def test_a_bias_by_which_experts_are_chosen_may_be_a_row(tmp_path: Path) -> None
     assert_same_model(path, model)
     if available():
         assert_same_in_cpp(path, model)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [ERNIE, GLM])
+def test_what_chooses_experts_is_never_rounded(tmp_path: Path, kind: str) -> None:
+    model_type, more, settings = ARCHITECTURES[kind]
+    model = build(model_type, **more)
+    biases = [each for name, each in model.state_dict().items() if "correction" in name]
+    for each in biases:
+        each += torch.rand(each.shape)
+    (path,) = write_gguf(tmp_path / "m.gguf", model, kind, settings)
+    loaded: Any = load_pretrained(str(path), dtype="bfloat16", device="cpu").model
+    found = [each for name, each in loaded.state_dict().items() if "correction" in name]
+    assert all(map(torch.equal, found, biases))
 
 
 def test_some_layers_of_ernie_may_have_no_experts(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from draftwood.models.decoder import Decoder
 from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.native import NativeModel
 from draftwood.storage import safetensors as storage
-from families import NATIVE, some_tokens
+from families import NATIVE, hf_model, some_tokens
 
 WEIGHTS = "model.safetensors"
 
@@ -71,6 +71,28 @@ def test_types_are_those_that_transformers_rounds_to(
     ours = read_folder(folder, hub.floats_of(asked)).model
     for one, other in zip(weights_of(ours), weights_of(hf_model), strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("family", ["glm4-experts", "ernie-experts"])
+def test_what_chooses_experts_is_never_rounded(tmp_path: Path, family: str, dtype: str) -> None:
+    """Released folders in bfloat16 have it in float32."""
+    folder, whole = saved(tmp_path / "m", family), saved(tmp_path / "w", family, torch.float32)
+    parts = ("mlp.gate.", "correction_bias")
+    chooses = {
+        name: each
+        for name, each in load_file(whole / WEIGHTS).items()
+        if any(part in name for part in parts)
+    }
+    changed(folder, lambda tensors: tensors.update(chooses))
+    assert same(read(folder, dtype), NativeModel(by_transformers(folder, dtype)))
+    found, wanted = (
+        DescribedModel.of(each).decoder.layers[-1].experts
+        for each in (read_folder(folder, dtype).model, hf_model(family))
+    )
+    assert found is not None
+    assert wanted is not None
+    assert np.array_equal(as_floats(found.choice_bias), np.asarray(wanted.choice_bias))
 
 
 def test_sharded_weights_are_read_by_their_index(tmp_path: Path) -> None:

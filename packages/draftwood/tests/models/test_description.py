@@ -142,6 +142,13 @@ def test_keys_that_a_class_does_not_read_say_nothing(family: str) -> None:
     assert list(differences(ours, read_decoder(model))) == []
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_shared_experts_of_no_width_are_none() -> None:
+    name, options = FAMILIES["glm4-experts"]
+    model: Any = random_model(name, {**options, "n_shared_experts": 0})
+    assert list(differences(described(model), read_decoder(model))) == []
+
+
 def test_a_planted_bit_is_found() -> None:
     model: Any = hf_model("llama")
     ours, theirs = described(model), read_decoder(model)

@@ -193,6 +193,17 @@ def test_a_prompt_goes_on_from_the_end_of_one_that_is_remembered() -> None:
         NativeModel._compute = usual  # type: ignore[method-assign]
 
 
+def test_a_prompt_that_differs_within_a_block_takes_nothing_that_lies_behind_it() -> None:
+    model, tokens = native(), some_tokens(LENGTH)
+    prefixes, session = Prefixes(model), model.start()
+    session.extend(tokens[:75])
+    prefixes.remember(session, tokens[:75])
+    other = [*tokens[:40], *((token + 1) % VOCAB for token in tokens[40:64]), *tokens[64:70]]
+    began, length = prefixes.start(other)
+    assert length <= 40
+    assert np.array_equal(logits(began, other[length:]), logits(model.start(), other)[length:])
+
+
 @pytest.mark.parametrize("length", [66, 75, 95, 96])
 def test_a_prompts_end_is_kept_beside_the_text_that_went_on(length: int) -> None:
     """A chat whose thoughts are left out goes on from there."""

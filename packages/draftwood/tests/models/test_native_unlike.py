@@ -16,7 +16,15 @@ from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
 from draftwood.native import library
 from draftwood.native.formats import CacheType, Products
-from families import UNLIKE, VOCAB, hf_model, some_tokens
+from families import (
+    UNLIKE,
+    VOCAB,
+    assert_close,
+    hf_model,
+    plainly,
+    random_model,
+    some_tokens,
+)
 from models.test_native_states import (
     assert_cuts_change_nothing,
     assert_says_as_its_own_code,
@@ -42,6 +50,15 @@ STORED: list[tuple[str, Products, CacheType | None]] = [
 @pytest.mark.parametrize("family", UNLIKE)
 def test_logits_and_states_are_those_of_the_models_own_code(family: str) -> None:
     assert_says_as_its_own_code(family, LENGTH)
+
+
+@pytest.mark.parametrize("family", ["gemma4", "gemma4-inputs"])
+def test_the_first_layer_may_have_the_widest_heads(family: str) -> None:
+    name, options = UNLIKE[family]
+    kinds = [f"{kind}_attention" for kind in ("full", "sliding", "sliding", "full")]
+    own = random_model(name, {**options, "layer_types": kinds})
+    tokens = some_tokens(LENGTH)
+    assert_close(NativeModel(own).start().extend(tokens).logits, plainly(own, tokens))
 
 
 @pytest.mark.parametrize(("family", "products", "cache"), STORED)

@@ -8,17 +8,18 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from draftwood.arrays import Float, as_floats
+from draftwood.arrays import Float, Int, as_floats
 from draftwood.loading import hub
 from draftwood.loading.folders import ADAPTER, ADAPTER_WEIGHTS, MERGE
 from draftwood.loading.names import is_hub_id
 from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.configuration_class import APART
 from draftwood.models.recurrent_layers import Order, orders
 from draftwood.models.shapes import SMALL_OF_STATES, matrix_shapes, tensor_shapes
 from draftwood.native.matrix import Adapted
@@ -41,7 +42,8 @@ PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Ways to begin training that leave the model's own weights as they are."""
 
 
-"""The numbers of outputs or inputs in another order; None for the same."""
+OF_STATES = ("in_proj_qkvz", "in_proj_ba")
+"""Modules of recurrences of Qwen3-Next, of which files have the parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +157,7 @@ class LoraAdapter:
         Raises:
             ValueError: as ``placed``.
         """
-        changes = self.placed(changeable(config))
+        changes = self._of(config)
 
         def changed(name: str) -> Any:
             module, _, kind = name.rpartition(".")
@@ -170,7 +172,17 @@ class LoraAdapter:
 
     def touches(self, config: ModelConfiguration) -> Collection[str]:
         """Names of a model's modules that are changed; raises as ``placed``."""
-        return self.placed(changeable(config)).keys()
+        return self._of(config).keys()
+
+    def _of(self, config: ModelConfiguration) -> dict[str, LowRank]:
+        """The changes by the names of a configuration's modules, of which files have some apart."""
+        found = dict[str, LowRank]()
+        for name, change in self.changes.items():
+            apart = parts_of(name, config)
+            fits = sum(map(len, apart.values())) == len(change.up)
+            parts: Mapping[str, Order] = apart if fits else {name: None}
+            found |= {part: change.ordered(rows, None) for part, rows in parts.items()}
+        return replace(self, changes=found).placed(changeable(config))
 
 
 def changeable(config: ModelConfiguration) -> dict[str, tuple[int, ...]]:
@@ -183,6 +195,31 @@ def changeable(config: ModelConfiguration) -> dict[str, tuple[int, ...]]:
         if name.endswith(SMALL_OF_STATES) and len(shape) == 2:
             found[name] = shape
     return {name.removesuffix(".weight"): shape for name, shape in found.items()}
+
+
+def parts_of(module: str, config: ModelConfiguration) -> dict[str, Int[np.ndarray, " rows"]]:
+    """The modules that a configuration has in the place of one of Transformers' which joins them,
+    and the rows of each; none for others.
+    """
+    at, _, name = module.rpartition(".")
+    if not getattr(config, APART, False):
+        return {}
+    if name == "input_linear":
+        gate, up = np.arange(2 * config.inner_size).reshape(2, -1)
+        return {f"{at}.gate_proj": gate, f"{at}.up_proj": up}
+    if name not in OF_STATES:
+        return {}
+    keys, heads = config.get("linear_num_key_heads"), config.get("linear_num_value_heads")
+    if name == "in_proj_ba":
+        rate, step = np.arange(2 * heads).reshape(keys, 2, -1).swapaxes(0, 1)
+        return {f"{at}.in_proj_b": rate.flatten(), f"{at}.in_proj_a": step.flatten()}
+    key, values = config.get("linear_key_head_dim"), heads * config.get("linear_value_head_dim")
+    rows = np.arange(2 * (keys * key + values)).reshape(keys, -1)
+    *fed, gate = np.split(rows, [key, 2 * key, 2 * key + values // keys], axis=1)
+    return {
+        f"{at}.in_proj_qkv": np.concatenate([each.flatten() for each in fed]),
+        f"{at}.in_proj_z": gate.flatten(),
+    }
 
 
 def adapter_folder(name: str) -> Path:

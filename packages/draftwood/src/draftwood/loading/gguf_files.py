@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from draftwood.tokenizer import Tokenizer
 
 # raised whenever a file is read differently, so that folders of earlier versions are made again
-READING = 6
+READING = 7
 TOKENS = 2
 """Raised whenever tokens of files are read differently.
 

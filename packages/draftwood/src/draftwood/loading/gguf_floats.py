@@ -1,6 +1,6 @@
 """Float weights of a GGUF file, under the names and in the layouts that Transformers saves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from draftwood.loading.gguf_reader import Content, placed
 from draftwood.loading.tensors import LIKE_MIXTRAL, MIXTRAL
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.recurrent_layers import orders
+from draftwood.models.shapes import is_never_rounded
 
 Numbers = Float[np.ndarray, "..."]
 OF_EXPERTS = ".experts."
@@ -21,17 +22,17 @@ SAVED = {
 
 
 def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
-    """Read all weights; those in bfloat16 as their bits.
+    """Read all weights; those in bfloat16 as their bits. Some are never rounded.
 
     Raises:
         ValueError: as ``placed``.
     """
-    rounded: Callable[[Numbers], np.ndarray] = to_bfloat16 if dtype == "bfloat16" else np.asarray
     found, experts = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for each in placed(content):
         home = experts if OF_EXPERTS in each.name else found
-        values = each.floats(content.layout)
-        home[each.name] = rounded(_side_by_side(each.name, values, content.native))
+        values = _side_by_side(each.name, each.floats(content.layout), content.native)
+        is_rounded = dtype == "bfloat16" and not is_never_rounded(content.native, each.name)
+        home[each.name] = to_bfloat16(values) if is_rounded else np.asarray(values)
     if keys := content.layout.joined:
         from draftwood.loading.gguf_hybrid_mixtures import joined_states
 

@@ -57,8 +57,6 @@ def hybrid(metadata: Metadata) -> dict[str, Any]:
         ValueError: for what is damaged.
     """
     keys = metadata.values.get(KEYS)
-    if isinstance(keys, list):
-        metadata.values[KEYS] = [each for each in keys if each]
     found = rotary_fields(metadata, "granitemoehybrid")
     layers = found["num_hidden_layers"]
     require_layers(metadata, layers)

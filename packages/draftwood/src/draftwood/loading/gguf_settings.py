@@ -120,11 +120,11 @@ def rotary_fields(metadata: Metadata, model_type: str) -> dict[str, Any]:
 
 
 def _shared_heads(metadata: Metadata, heads: int) -> int:
-    """Heads of keys; layers without attention (LFM2) have none."""
+    """Heads of keys; layers without attention have none, and may be all there are."""
     key = "attention.head_count_kv"
     told = metadata.values.setdefault(key, heads)
-    if metadata.architecture in ("lfm2", "lfm2moe") and isinstance(told, list):
-        metadata.values[key] = [each for each in told if each]
+    if metadata.architecture in ("lfm2", "lfm2moe", "granitehybrid") and isinstance(told, list):
+        metadata.values[key] = [each for each in told if each] or heads
     return metadata.need_count(key)
 
 

@@ -54,7 +54,7 @@ from draftwood.storage.weights import SETTINGS, WEIGHTS, save_settings, settings
 from draftwood.tokenizer import AnyTokenizer
 
 # raised whenever a folder is written differently, so that those of earlier versions are made again
-WRITING = 2
+WRITING = 3
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from draftwood.arrays import FloatType, as_floats, to_bfloat16
 from draftwood.loading.mxfp4 import CODES, SCALES, ScalesApart, joined
 from draftwood.models.configuration import ModelConfiguration, UnknownConfigurationError
 from draftwood.models.description import FLOAT_TYPES
-from draftwood.models.shapes import TABLES
+from draftwood.models.shapes import TABLES, is_never_rounded
 from draftwood.storage.safetensors import map_arrays
 from draftwood.storage.weights import WHOLE
 
@@ -68,7 +68,8 @@ class StoredTensors:
     Args:
         arrays: of all files, by their names there.
         config: of the model.
-        dtype: of what is given; matrices that need no rounding for it stay as they are stored.
+        dtype: of what is given, but for what is never rounded; matrices that need no rounding for
+            it stay as they are stored.
     """
 
     def __init__(
@@ -103,8 +104,9 @@ class StoredTensors:
         if found is None:
             return None
         self._used.add(name)
+        dtype = FLOAT if is_never_rounded(self.config, name) else self.dtype
         is_matrix = found.ndim > 1 and not name.endswith(TABLES)
-        return found if is_matrix and self.dtype == FLOAT else cast(found, self.dtype)
+        return found if is_matrix and dtype == FLOAT else cast(found, dtype)
 
     def _ways(self, at: str, part: str, kind: str) -> list[list[str]]:
         """Names under which the matrices of all experts, or their biases, may be stored."""

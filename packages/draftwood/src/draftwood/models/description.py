@@ -127,19 +127,16 @@ class _Description:
         return inputs_of(self.config, self._read, self._norm, self._projection)
 
     def _sizes(self, rotary_dim: int) -> Sizes:
-        config, head_dim = self.config, self.config.head_size
-        ending = f".self_attn.{self.family.modules.query_norm}.weight"
-        names = (name for name in self.shapes if name.endswith(ending))
-        query_norm = self.shapes.get(next(names, ""))
+        config = self.config
         return Sizes(
             hidden=config.get("hidden_size"),
             intermediate_size=config.inner_size,
             heads=config.get("num_attention_heads"),
             num_kv_heads=config.get("num_key_value_heads"),
-            head_dim=head_dim,
+            head_dim=config.head_size,
             rotary_dim=rotary_dim,
             is_layer_norm=self.family.is_layer_norm,
-            norms_whole_vectors=query_norm is not None and query_norm[0] > head_dim,
+            norms_whole_vectors=config.family.tensors.normed_heads == "all",
             is_parallel=bool(self.family.is_parallel(config)),
             activation=ACTIVATIONS[config.activation],
             epsilon=float(config.epsilon),
@@ -311,9 +308,9 @@ class _Description:
         return router_of(self.config, at, self._floats)
 
     def _shared_expert(self, at: str) -> Expert | None:
-        """The expert that all rows go to."""
+        """The expert that all rows go to; of no width it is none."""
         module = f"{at}{self.family.modules.shared}."
-        if f"{module}gate_proj.weight" not in self.shapes:
+        if not self.shapes.get(f"{module}gate_proj.weight", (0,))[0]:
             return None
         return Expert(*(self._projection(f"{module}{part}_proj") for part in PARTS))
 

@@ -279,7 +279,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "Glm4MoeForCausalLM": Family(
         "GLM-4 (experts)",
-        tensors=Tensors("told", biases_output=False),
+        tensors=Tensors("told", biases_output=False, in_float32=("e_score_correction_bias",)),
         modules=Modules(choice_bias="gate.e_score_correction_bias", shared="shared_experts"),
         routing=_sigmoid_routing,
         why_not=lambda config: (
@@ -289,6 +289,7 @@ FAMILIES: dict[str, Family] = {
     "Ernie4_5_MoeForCausalLM": Family(
         "ERNIE 4.5 (experts)",
         is_interleaved=True,
+        tensors=Tensors(in_float32=("mlp.gate.weight", "e_score_correction_bias")),
         modules=Modules(
             choice_bias="gate.moe_statics.e_score_correction_bias", shared="shared_experts"
         ),

@@ -97,6 +97,7 @@ class Tensors:
         biases_output: whether the output of attention has them where the configuration says so.
         biases_norms: whether norms have them.
         has_sinks: whether attention has sinks, and experts and their router biases.
+        in_float32: ends of the names of weights that no type rounds: they choose experts.
     """
 
     normed_heads: Literal["each", "told", "all"] | None = None
@@ -104,6 +105,7 @@ class Tensors:
     biases_output: bool = True
     biases_norms: bool = False
     has_sinks: bool = False
+    in_float32: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

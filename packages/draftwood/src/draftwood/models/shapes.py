@@ -60,6 +60,11 @@ def _mixer(config: ModelConfiguration, layer: int) -> dict[str, Shape]:
     return shapes[states.module](config)
 
 
+def is_never_rounded(config: ModelConfiguration, name: str) -> bool:
+    """True for a tensor that stays in float32 whatever the type of the model is."""
+    return name.endswith(config.family.tensors.in_float32)
+
+
 def matrix_shapes(config: ModelConfiguration) -> dict[str, Shape]:
     """Shapes of the tensors that are products with rows, by their names: all matrices but the
     embedding and what chooses experts.

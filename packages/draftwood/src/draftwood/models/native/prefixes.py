@@ -98,7 +98,8 @@ class Prefixes:
             known = self.pool.sure_until(blocks, length + alike)
             if known < length + alike:
                 self.pool.branch(session.slot, length)
-                keys, known = self._with_memory(keys, known, prompt[:-1], salt)
+                whole = keys[: length // PLACES]
+                keys, known = self._with_memory(whole, known, prompt[:-1], salt)
                 blocks = [self._kept[key].block for key in keys]
             session.begin(blocks[: self.pool.blocks_for(known)], known)
             self._touch(keys)
@@ -222,10 +223,10 @@ class Prefixes:
         """Find the blocks behind which most of the tokens are known of which a pass may begin.
 
         Args:
-            keys: of the blocks with which the tokens begin.
+            keys: of the whole blocks with which the tokens begin.
             known: tokens behind which a pass may begin in these.
         """
-        for count in range(min(len(keys), len(tokens) // PLACES), known // PLACES - 1, -1):
+        for count in range(len(keys), known // PLACES - 1, -1):
             before, rest = self._before(keys[:count], salt), tokens[count * PLACES :]
             last, alike = self._most_alike(before, rest, with_memory=True)
             if last is not None and count * PLACES + alike > known:
