@@ -165,7 +165,9 @@ def test_of_a_model_for_images_the_text_part_runs(family: str, path: type) -> No
     assert_close(session.forward(tree).logits, at_nodes(hf, TEXT, tree))
     before, after, logits = ending_of(hf, TEXT)
     assert apart(model.embeddings_and_head.logits(before), logits) <= 1e-5
-    assert apart(model.embeddings_and_head.logits(given.states(4), normed=True), logits) <= 1e-5
+    assert (
+        apart(model.embeddings_and_head.logits(given.states(4), normed=True), logits) <= TOLERANCE
+    )
     assert_close(given.states(4), after)
     tokens = torch.tensor(TEXT)
     assert torch.equal(model.embeddings_and_head.embed(tokens), hf.get_input_embeddings()(tokens))
