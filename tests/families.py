@@ -445,7 +445,7 @@ DIFFERENT = (
 
 
 SEEDS = {"qwen3-next": 3, "qwen3-experts": 1}
-"""Where 0 has experts between which rounding decides."""
+"""Seeds of families that have experts with 0 between which rounding decides."""
 
 
 def hf_model(family: str) -> PreTrainedModel:

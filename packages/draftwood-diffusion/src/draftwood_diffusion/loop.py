@@ -177,12 +177,12 @@ class MaskedText(KeepsCache):
         return np.array([*known, *[-1] * (end - start - len(known))])
 
     def _places_behind(self, end: int) -> int:
-        """Places of the next block, where its masks may run behind a written one."""
+        """Places of the next block; 0 where its masks cannot run behind a written one."""
         joins_next = self._passes.joins_next
         return self.method.blocks.end(self._place(end)) - end if joins_next else 0
 
     def _place(self, start: int | None = None) -> BlockPlace:
-        """Where a block begins, or else the one under way."""
+        """Place of a block that begins there, or else of the one under way."""
         passes = self._passes
         length = self.masked.settings.block_length
         most = self.method.rule.most_places

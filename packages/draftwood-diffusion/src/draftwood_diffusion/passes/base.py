@@ -27,7 +27,7 @@ class Passes(ABC):
     """
 
     joins_next: ClassVar[bool] = False
-    """Whether the masks of the next block may run behind a written one."""
+    """True if the masks of the next block may run behind a written one."""
 
     def __init__(self, masked: MaskedModel, prompt: Sequence[int], total: int) -> None:
         self.settings, self.total = masked.settings, total
