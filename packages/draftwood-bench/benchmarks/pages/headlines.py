@@ -45,14 +45,18 @@ def speed_sentences(measured: MeasuredRun, method: str) -> list[str]:
 
 
 def method_sentences(measured: MeasuredRun) -> list[str]:
-    """Name the methods that gain over whole requests; tokens per pass are not speed."""
+    """Name the methods that gain over whole requests, by the bounds as they are printed; tokens per
+    pass are not speed.
+    """
     sentences = []
     for temperature in temperatures(measured.records):
         found = [each for each in _summaries(measured, temperature) if each.speed_up_end_to_end]
         gains = {each.method: each.speed_up_end_to_end for each in found}
         groups = {
-            "faster than plain decoding": [n for n, gain in gains.items() if gain and gain.low > 1],
-            "slower": [n for n, gain in gains.items() if gain and gain.high < 1],
+            "faster than plain decoding": [
+                name for name, gain in gains.items() if gain and round(gain.low, 2) > 1
+            ],
+            "slower": [name for name, gain in gains.items() if gain and round(gain.high, 2) < 1],
         }
         groups["level"] = [n for n in gains if not any(n in group for group in groups.values())]
         told = [
