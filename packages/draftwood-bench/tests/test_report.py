@@ -253,8 +253,7 @@ def test_a_run_that_timed_nothing_stands_for_no_method() -> None:
     ]
     timed = measured([*PLAIN, *AUTO], model="timed", drafter="heads/mine")
     (speed,) = measured_speeds([measured(untimed, model="untimed"), timed])["auto"]
-    assert (speed.model, speed.draft) == ("timed", "mine")
-    assert "timed in float32 with mine, " in speed.place
+    assert (speed.model, speed.dtype, speed.draft) == ("timed", "float32", "mine")
     others = [replace(each, at="budget 30") for each in AUTO]  # not the method's own tree
     assert not measured_speeds([measured([*PLAIN, *others])])
 

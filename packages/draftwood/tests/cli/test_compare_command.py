@@ -117,7 +117,7 @@ def test_bad_input(target, draft):
         "compare", "hi", "--methods", "plain,lokup", *options(target)
     )
     told = refused("compare", "hi", "--methods", "plain,freedave", *options(target))
-    assert "--method freedave,d=4' runs it alone" in told
+    assert "--method freedave,d=4,w=1' runs it alone" in told
     assert "--draft-model" in refused(
         "compare", "hi", "--methods", "lookup,rsd-s", *options(target)
     )
