@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -179,6 +180,16 @@ def test_editing_takes_no_more_passes_than_it_is_given() -> None:
     for passes in (0, 1, 16):
         restless = replace(parse("top-k,k=9"), revision=Restless(passes=passes))
         assert text(masked, restless, (5, 4, 0, 1), 4).runs == 1 + passes
+
+
+def test_an_edit_may_lead_back_to_the_state_that_is_certain() -> None:
+    usual = parse("random+edit,above=0.5")
+    for masked, seed in product([list_model(mixtures(), n) for n in (2, 3, 5)], range(8)):
+        one, looked = (
+            text(masked, replace(usual, **given), [5], 5, seed, 1.0)
+            for given in ({}, {"lookahead": FreeDave(8)})
+        )
+        assert (looked.tokens, places(looked)) == (one.tokens, places(one))
 
 
 def test_a_lookahead_stops_where_an_end_token_does() -> None:

@@ -1,6 +1,6 @@
 """A block under way, and what a pass says of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -39,6 +39,14 @@ class BlockState:
         """The same block cut off behind so many places, in its history too."""
         history = tuple(each.first(places) for each in self.history)
         return replace(self, tokens=self.tokens[:places], history=history, is_last=is_last)
+
+
+def numbers_of(states: Sequence[BlockState]) -> dict[tuple[int, ...], int]:
+    """Numbers of states by their tokens, the first of equal ones: an edit may take one back."""
+    found = dict[tuple[int, ...], int]()
+    for number, state in enumerate(states):
+        found.setdefault(state.tokens, number)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

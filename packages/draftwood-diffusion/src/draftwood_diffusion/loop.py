@@ -14,7 +14,7 @@ from draftwood.models.model import ModelInput, ModelOutput
 from draftwood.models.requirements import require_ability
 from draftwood.models.session import PooledSession
 from draftwood.sampling import Sampling
-from draftwood_diffusion.block_state import BlockState, Seen
+from draftwood_diffusion.block_state import BlockState, Seen, numbers_of
 from draftwood_diffusion.blocks import BlockPlace
 from draftwood_diffusion.masked_model import MaskedModel
 from draftwood_diffusion.passes import passes_of
@@ -233,7 +233,7 @@ class MaskedText(KeepsCache):
         path = lookahead.agreeing(self._states, seen, stepping)
         for before, after in pairwise(path):
             self._note(before, after)
-        ran = {state.tokens: number for number, state in enumerate(self._states)}
+        ran = numbers_of(self._states)
         *_, newest, following = path
         begun = ran.get(following.tokens)
         if begun is not None and not self._states[begun].next_masks:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from draftwood.methods.knobs import knob
-from draftwood_diffusion.block_state import Advance, BlockState, Leaders, Seen
+from draftwood_diffusion.block_state import Advance, BlockState, Leaders, Seen, numbers_of
 from draftwood_diffusion.lookahead.chain import StepsAhead
 
 
@@ -61,7 +61,7 @@ class FreeDave(StepsAhead):
     def agreeing(
         self, states: Sequence[BlockState], seen: Sequence[Seen], advance: Advance
     ) -> list[BlockState]:
-        run = {state.tokens: number for number, state in enumerate(states)}
+        run = numbers_of(states)
         found, now = [states[0]], run.pop(states[0].tokens)
         while now is not None and not states[now].next_masks:
             found.append(advance(found[-1], seen[now]))
