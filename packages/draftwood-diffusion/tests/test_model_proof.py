@@ -36,7 +36,7 @@ def test_check_proves_freedave_on_the_model_itself(filling: str) -> None:
     assert found.exit_code == 0, found.output
     report = json.loads(found.stdout)
     told = {(each["check"], each["name"]): each for each in report["findings"]}
-    # blocks of 1 to 4 tokens, greedily and drawn, three prompts, d = 2, 4 and 8
+    # blocks of 1 to 4 tokens, greedily and drawn, three prompts, d = 2, 4 and 8, and branches
     assert told["identity", SAME]["detail"].startswith("0 of 96 texts differ, ")
     assert told["control", CAUGHT]["detail"].startswith("caught in ")
     assert told["identity", "lookup"]["passed"] is None

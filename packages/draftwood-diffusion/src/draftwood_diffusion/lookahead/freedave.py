@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -39,14 +40,12 @@ class FreeDave(StepsAhead):
         return min(self.d, places) if self.w == 1 else self.d
 
     def states(self, following: BlockState, seen: Seen, advance: Advance) -> list[BlockState]:
-        found, leaders = [following], seen.leaders(self.w)
-        coming, number = list[tuple[float, int, BlockState]](), 0  # the likeliest first
+        found, leaders, numbers = [following], seen.leaders(self.w), count()
+        coming: list[tuple[float, int, BlockState]] = []  # the likeliest first
 
         def add_children(state: BlockState, chance: float) -> None:
-            nonlocal number
             for child, share in _children(state, seen, leaders, advance):
-                heappush(coming, (-chance * share, number, child))
-                number += 1
+                heappush(coming, (-chance * share, next(numbers), child))
 
         add_children(following, 1.0)
         while coming and len(found) < self.d:

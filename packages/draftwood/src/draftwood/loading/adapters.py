@@ -20,7 +20,7 @@ from draftwood.loading.folders import ADAPTER, ADAPTER_WEIGHTS, MERGE
 from draftwood.loading.names import is_hub_id
 from draftwood.models.configuration import ModelConfiguration
 from draftwood.models.configuration_class import APART
-from draftwood.models.recurrent_layers import Order, orders
+from draftwood.models.recurrent_layers import Order, orders, state_parts
 from draftwood.models.shapes import SMALL_OF_STATES, matrix_shapes, tensor_shapes
 from draftwood.native.matrix import Adapted
 from draftwood.storage.atomic import sha256
@@ -40,10 +40,6 @@ MORE = (
 """Settings by which an adapter does more than add products to matrices."""
 PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Ways to begin training that leave the model's own weights as they are."""
-
-
-OF_STATES = ("in_proj_qkvz", "in_proj_ba")
-"""Modules of recurrences of Qwen3-Next, of which files have the parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,19 +203,7 @@ def parts_of(module: str, config: ModelConfiguration) -> dict[str, Int[np.ndarra
     if name == "input_linear":
         gate, up = np.arange(2 * config.inner_size).reshape(2, -1)
         return {f"{at}.gate_proj": gate, f"{at}.up_proj": up}
-    if name not in OF_STATES:
-        return {}
-    keys, heads = config.get("linear_num_key_heads"), config.get("linear_num_value_heads")
-    if name == "in_proj_ba":
-        rate, step = np.arange(2 * heads).reshape(keys, 2, -1).swapaxes(0, 1)
-        return {f"{at}.in_proj_b": rate.flatten(), f"{at}.in_proj_a": step.flatten()}
-    key, values = config.get("linear_key_head_dim"), heads * config.get("linear_value_head_dim")
-    rows = np.arange(2 * (keys * key + values)).reshape(keys, -1)
-    *fed, gate = np.split(rows, [key, 2 * key, 2 * key + values // keys], axis=1)
-    return {
-        f"{at}.in_proj_qkv": np.concatenate([each.flatten() for each in fed]),
-        f"{at}.in_proj_z": gate.flatten(),
-    }
+    return state_parts(module, config)
 
 
 def adapter_folder(name: str) -> Path:

@@ -33,10 +33,10 @@ def float_tensors(content: Content, dtype: FloatType) -> dict[str, np.ndarray]:
         values = _side_by_side(each.name, each.floats(content.layout), content.native)
         is_rounded = dtype == "bfloat16" and not is_never_rounded(content.native, each.name)
         home[each.name] = to_bfloat16(values) if is_rounded else np.asarray(values)
-    if keys := content.layout.joined:
+    if content.layout.joined:
         from draftwood.loading.gguf_hybrid_mixtures import joined_states
 
-        found = joined_states(found, keys)
+        found = joined_states(found, content.native)
     name = content.native.architecture
     if name == "Gemma4ForCausalLM":
         return found | _below(experts, "experts.gate_up_proj", "experts.down_proj")

@@ -1,6 +1,6 @@
 """GGUF files of hybrid models whose rows go to experts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,11 @@ from draftwood.loading.gguf_mixtures import (
     experts_used,
     require_sigmoids,
 )
+from draftwood.models.configuration import ModelConfiguration
+from draftwood.models.recurrent_layers import state_parts
+
+JOINED = {"qkv.weight": "in_proj_qkvz", "b.weight": "in_proj_ba"}
+"""Modules that Transformers has joined, by the first of their parts."""
 
 
 def qwen35moe(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
@@ -45,30 +50,17 @@ def lfm2moe(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def joined_states(tensors: Mapping[str, np.ndarray], keys: int) -> dict[str, np.ndarray]:
-    """Tensors of Qwen3-Next as Transformers saves them: all that a head of keys and its heads of
-    values are fed lies below each other, in one tensor; rates and steps likewise.
-
-    Args:
-        keys: heads of keys.
-    """
-    found = dict[str, np.ndarray]()
-    for name, values in tensors.items():
+def joined_states(
+    tensors: Mapping[str, np.ndarray], config: ModelConfiguration
+) -> dict[str, np.ndarray]:
+    """Tensors of Qwen3-Next as Transformers saves them: see ``state_parts``."""
+    found = dict(tensors)
+    for name in tensors:
         at, _, part = name.rpartition("in_proj_")
-        if not at:
-            found[name] = values
-        elif part == "qkv.weight":
-            gate = tensors[f"{at}in_proj_z.weight"]
-            ends = (len(values) - len(gate)) // 2
-            parts = [*np.split(values, [ends, 2 * ends]), gate]
-            found[f"{at}in_proj_qkvz.weight"] = _by_keys(parts, keys)
-        elif part == "b.weight":
-            parts = [values, tensors[f"{at}in_proj_a.weight"]]
-            found[f"{at}in_proj_ba.weight"] = _by_keys(parts, keys)
+        if not at or part not in JOINED:
+            continue
+        module = f"{at}{JOINED[part]}"
+        rows = state_parts(module, config)
+        values = np.concatenate([found.pop(f"{each}.weight") for each in rows])
+        found[f"{module}.weight"] = values[np.concatenate([*rows.values()]).argsort()]
     return found
-
-
-def _by_keys(parts: Sequence[np.ndarray], keys: int) -> np.ndarray:
-    width = parts[0].shape[-1]
-    heads = [part.reshape(keys, -1, width) for part in parts]
-    return np.concatenate(heads, axis=1).reshape(-1, width)

@@ -145,6 +145,26 @@ def _number(told: Any) -> float:
     return float(told["__float__"] if isinstance(told, dict) else told)
 
 
+def state_parts(module: str, config: ModelConfiguration) -> dict[str, Int[np.ndarray, " rows"]]:
+    """The modules whose outputs Qwen3-Next has in one, below each other for each head of keys, and
+    the rows of each; none for other modules.
+    """
+    at, _, name = module.rpartition(".")
+    if name not in ("in_proj_qkvz", "in_proj_ba"):
+        return {}
+    keys, heads = config.get("linear_num_key_heads"), config.get("linear_num_value_heads")
+    if name == "in_proj_ba":
+        rate, step = np.arange(2 * heads).reshape(keys, 2, -1).swapaxes(0, 1)
+        return {f"{at}.in_proj_b": rate.flatten(), f"{at}.in_proj_a": step.flatten()}
+    key, values = config.get("linear_key_head_dim"), heads * config.get("linear_value_head_dim")
+    rows = np.arange(2 * (keys * key + values)).reshape(keys, -1)
+    *fed, gate = np.split(rows, [key, 2 * key, 2 * key + values // keys], axis=1)
+    return {
+        f"{at}.in_proj_qkv": np.concatenate([each.flatten() for each in fed]),
+        f"{at}.in_proj_z": gate.flatten(),
+    }
+
+
 def orders(module: str, config: ModelConfiguration) -> tuple[Order, Order]:
     """The orders of a module's outputs and inputs where a configuration's tensors have heads of
     values that share a key far apart; None for those that stay.
