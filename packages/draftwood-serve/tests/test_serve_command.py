@@ -37,6 +37,7 @@ TWO = ["--model", "smollm2-135m", "--model", "stories-15m"]
         (["--host", "no.such.host.invalid", "--api-key", "k"], "there is no address"),
         (["--model", "nosuchmodel"], "no model is named 'nosuchmodel'"),
         (["smollm2-135m", "--model", "nosuchmodel"], "no model is named 'nosuchmodel'"),
+        (["smollm2-135m", "--model", "emoji"], "is a model of pictures"),
         ([*TWO, "--replicas", "2"], "are for a server of one model"),
         ([*TWO, "--learn"], "are for a server of one model"),
         ([*TWO, "--draft-model", "third=x"], "no model is named 'third=x'"),

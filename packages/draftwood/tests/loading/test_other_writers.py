@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from draftwood.loading import names
-from draftwood.loading.folders import PICTURES
 from draftwood.loading.gguf_blocks import is_blocks_folder
 from draftwood.loading.models import load_model
 from draftwood.loading.names import (
     DTYPES,
+    PICTURES,
     WRITERS,
     other_way,
     require_token_by_token,

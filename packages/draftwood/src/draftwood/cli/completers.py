@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from draftwood.loading.folders import PICTURES
-from draftwood.loading.names import BUILTIN_NAMES, DTYPES, shipped_models
+from draftwood.loading.names import BUILTIN_NAMES, DTYPES, PICTURES, shipped_models
 from draftwood.native.formats import CACHES, INTEGERS
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from draftwood.loading.names import require_no_pictures
 from draftwood.optional import backend
 from draftwood.storage.atomic import MANIFEST, sha256
 from draftwood.storage.safetensors import read_header
@@ -31,9 +32,6 @@ TOKENIZERS = (
     "vocab.json",
     "vocab.txt",
 )
-
-PICTURES = "picture.json"
-"""File that says of a model that it draws pictures."""
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "d_model")
@@ -72,11 +70,7 @@ def check_folder(folder: Path) -> None:
             f"{folder} has no weights: a model folder needs one of {', '.join(WEIGHTS)}"
         )
     _check_shards(folder)
-    if (folder / PICTURES).is_file():
-        raise ValueError(
-            f"{folder} is a model of pictures; 'draftwood draw' draws with it, and 'draftwood bench"
-            " pictures' compares methods"
-        )
+    require_no_pictures(folder)
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise FileNotFoundError(
             f"{folder} has no tokenizer: a model folder needs one of {', '.join(TOKENIZERS)}"

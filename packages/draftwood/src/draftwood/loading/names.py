@@ -31,6 +31,8 @@ WRITERS = "draftwood.other_writers"
 """Entry points of functions that read a model's folder: how it writes if not token by token, as the
 end of a sentence with the cure, or None.
 """
+PICTURES = "picture.json"
+"""File that says of a model that it draws pictures."""
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 DEVICES = (
     *("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "ipu", "hip", "ve", "fpga", "maia"),
@@ -62,14 +64,25 @@ def require_model(name: str, others: Sequence[str] = ()) -> None:
         others: names to be told among those that are accepted.
 
     Raises:
-        ValueError: for a name that means nothing.
+        ValueError: for a name that means nothing, and a model of pictures.
         FileNotFoundError: for a path that is not there, and as ``require_repository``.
     """
-    if (name and expanded(placed(name)).exists()) or name in BUILTIN_NAMES:
+    if name in BUILTIN_NAMES:
         return
+    if name and (path := expanded(placed(name))).exists():
+        return require_no_pictures(path)
     if not is_hub_id(name):
         raise unknown(name, others)
     require_repository(name)
+
+
+def require_no_pictures(folder: Path) -> None:
+    """Raise ValueError for a folder whose model draws pictures instead of writing."""
+    if (folder / PICTURES).is_file():
+        raise ValueError(
+            f"{folder} is a model of pictures; 'draftwood draw' draws with it, and 'draftwood bench"
+            " pictures' compares methods"
+        )
 
 
 def require_how(dtype: object, device: object, cache: str | None) -> None:
