@@ -79,7 +79,7 @@ bench-identity: $(READY)  ## greedy identity of every shape with every verifier,
 bench-rsd: $(READY)  ## block efficiency at fixed length and fixed budget (hours; resumable)
 	$(BIN)/draftwood fetch tinyllama-1.1b stories-15m
 	$(BIN)/draftwood bench rsd --model tinyllama-1.1b --draft-model stories-15m --prompts stories --limit 40 \
-		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty --law-samples 64 \
+		--temperature 1,0.3 --ignore-eos --dtype bfloat16 --thrifty \
 		--methods "speculative,spectr,specinfer,rsd-c,rsd-s,rsd-c + greedy-plus-one,rsd-c + traversal,rsd-s + traversal" \
 		--output $(BENCH)/benchmarks/results/rsd
 

@@ -132,7 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--list", action="store_true", help="print the commands alone")
     for name in HEADS:
-        parser.add_argument(f"--{name}", help=f"folder of trained {name} heads of smollm2-135m")
+        told = f"folder of trained {name} heads of smollm2-135m"
+        parser.add_argument(f"--{name}", dest=name, help=told)
     asked = parser.parse_args(arguments)
     given = {name: getattr(asked, name) for name in HEADS}
     given = {name: str(Path(folder).resolve()) for name, folder in given.items() if folder}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.missing import HEADS, OF_OTHER_MODELS, RUNS, commands, keep_card
+from benchmarks.missing import HEADS, OF_OTHER_MODELS, RUNS, commands, keep_card, main
 from draftwood import methods
 from draftwood.heads.folder import save
 from draftwood.loading.models import model_for
@@ -103,6 +103,14 @@ def test_every_method_is_measured_by_some_run() -> None:
     for run in RUNS:
         assert commands(dict.fromkeys(HEADS, "somewhere"))[run.name][-1].endswith(run.name)
     assert not {"medusa", "hydra"} & commands({}).keys()  # no package brings these heads
+
+
+def test_what_is_missing_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--masked-block", "somewhere"]) == 0
+    listed = capsys.readouterr().out
+    assert "medusa is left out" in listed
+    assert "masked-block is left out" not in listed
+    assert "somewhere" in listed
 
 
 def test_heads_that_no_package_brings_count_by_their_cards(tmp_path: Path) -> None:

@@ -134,6 +134,12 @@ def test_records_that_grow_leave_a_commit_clean(tmp_path: Path) -> None:
     assert commit(tmp_path) == commit(results) == clean
     records.unlink()
     assert commit(tmp_path) == clean
+    part = tmp_path / "packages/draftwood/src/part.py"  # which a method may find by its folder
+    part.parent.mkdir(parents=True)
+    part.write_text("1\n")
+    assert commit(tmp_path) == commit(results) == f"{clean}-dirty"
+    part.unlink()
+    assert commit(tmp_path) == clean
     code.write_text("2\n")
     assert commit(tmp_path) == commit(results) == f"{clean}-dirty"
     environment = tmp_path / ".venv"

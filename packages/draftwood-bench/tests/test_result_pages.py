@@ -124,7 +124,7 @@ def test_claims_stand_by_pair_and_temperature(monkeypatch: pytest.MonkeyPatch) -
 
 def test_heads_stand_beside_plain_decoding_of_the_same_texts(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    for commit, factor in (("a1b2c3d4e", 1.0), ("a1b2c3d4e-dirty", 9.0)):
+    for commit, factor in (("a1b2c3d4e", 1.0), ("a1b2c3d4e-dirty", 9.0), (None, 9.0)):
         for arm, seconds in (("plain", 2.0), ("shipped", 1.0 * factor), ("plain again", 2.0)):
             about = {"model": "m", "prompts": "p", "temperature": 0.0, "arm": arm, "round": 0}
             about |= {"category": "coding", "prompt": "1", "seconds": seconds, "commit": commit}
@@ -137,7 +137,8 @@ def test_heads_stand_beside_plain_decoding_of_the_same_texts(tmp_path: Path) -> 
 
 def test_starts_are_those_of_clean_commits_newest_run(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    for commit, seconds in (("a1b2c3d4e", 9.0), ("b1b2c3d4e", 0.5), ("b1b2c3d4e-dirty", 7.0)):
+    starts = [("a1b2c3d4e", 9.0), ("b1b2c3d4e", 0.5), ("b1b2c3d4e-dirty", 7.0), (None, 7.0)]
+    for commit, seconds in starts:
         for number in range(3):
             about = {"model": "m", "round": number, "threads": 2, "commit": commit}
             for system, factor in (("draftwood", 1), ("llama.cpp", 2)):

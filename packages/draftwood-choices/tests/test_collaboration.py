@@ -129,8 +129,9 @@ def test_a_turn_that_ends_inside_a_character_loses_nothing(rule: str) -> None:
 
 
 def test_a_seed_gives_one_text_and_another_seed_another() -> None:
-    texts = [ids(written(Foreal(1, 0.5), seed, most=40)) for seed in (1, 1, 2)]
+    texts = [ids(written(Foreal(1, 0.5), seed, most=40)) for seed in (1, 1, 2, -1)]
     assert texts[0] == texts[1] != texts[2]
+    assert texts[3] != texts[0]
 
 
 def test_a_text_ends_where_a_context_is_full(forgetful: str) -> None:

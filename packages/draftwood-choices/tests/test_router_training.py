@@ -110,17 +110,21 @@ def test_a_course_that_was_stopped_goes_on(
 
 
 def test_passages_are_read_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = list[tuple[Any, bool]]()
+    read, seeds = list[tuple[Any, bool]](), list[int]()
 
     def told(asked: Any, *more: Any) -> Any:
         read.append((asked, more[-1].raw))
+        seeds.append(more[-1].seed)
         return SimpleNamespace(run=lambda: None)
 
     monkeypatch.setattr(router_course, "collaborate", told)
     lm: Any = SimpleNamespace(tokenizer=SimpleNamespace(chat_template="{{ messages }}"))
-    course = RouterCourse(lm, lm, (), SamplingParams())
-    course._text(Prompt("cloze", "last word", ("one two",), next_word="three"))
-    course._text(Prompt("sum", "math", ("What is 2 + 2?",), answer="4"))
+    cloze = Prompt("cloze", "last word", ("one two",), next_word="three")
+    prompts = (cloze, Prompt("sum", "math", ("What is 2 + 2?",), answer="4"))
+    course = RouterCourse(lm, lm, prompts, SamplingParams(seed=3))
+    for each in prompts:
+        course._text(each)
+    assert seeds == [3, 4]
     assert read[0] == ("one two", True)
     assert read[1] == ([{"role": "user", "content": "What is 2 + 2?"}], False)
 

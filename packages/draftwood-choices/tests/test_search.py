@@ -117,6 +117,15 @@ def test_a_pattern_that_never_ends_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     checker = checker_of(f"regex:{endless}", 0.05, 1)
     assert checker(text) == Judgement(None, "the pattern took more than 0.05 s")
     assert checker("aac").passed
+    for schema, answer in (
+        ({"pattern": endless}, text),
+        ({"patternProperties": {endless: {"type": "null"}}}, {text: None}),
+    ):
+        limited = Schema(json.dumps(schema), 0.05)
+        told = "a pattern of the schema took more than 0.05 s"
+        assert limited(json.dumps(answer)) == Judgement(None, told)
+        assert limited(json.dumps("aac" if answer is text else {"aac": None})).passed
+        assert limited(json.dumps("b" if answer is text else {"aac": 1})).passed is False
     monkeypatch.setattr(proposals, "LONGEST_LOOK", 0.05)
     final = pattern_of("--final", endless)
     assert final_answer("aac, aaac", final) == "aaac"

@@ -3,6 +3,7 @@
 import base64
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import draftwood
+from draftwood.text.embeddings import EmbeddingTask
 from draftwood.text.language_model import LanguageModel
 from local_server import NAME, RunningServer, running, wait_for
 
@@ -46,6 +48,27 @@ def test_a_text_a_list_and_token_ids_give_the_vectors_of_the_library(
     last = vectors(server.post(PATH, input=TEXTS, pooling="last"))
     assert np.allclose(last, lm.embed(TEXTS, pooling="last"), atol=1e-6)
     assert np.abs(last - wanted)[0].max() > 0.01
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_the_server_answers_others_while_vectors_are_told(
+    encoding: str, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    unit_vectors = EmbeddingTask.unit_vectors
+
+    def waiting(task: EmbeddingTask, width: int | None = None) -> np.ndarray:
+        begun.set()
+        assert may_end.wait(30)
+        return unit_vectors(task, width)
+
+    monkeypatch.setattr(EmbeddingTask, "unit_vectors", waiting)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.post, PATH, input=TEXTS, encoding_format=encoding)
+        assert begun.wait(30)
+        assert httpx.get(f"{server.address}/health", timeout=10).status_code == 200
+        may_end.set()
+        assert len(asked.result()["data"]) == len(TEXTS)
 
 
 def test_as_many_texts_as_openai_takes_are_embedded_and_more_are_refused_in_words(

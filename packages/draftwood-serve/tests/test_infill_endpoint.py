@@ -179,6 +179,8 @@ def test_stop_strings_and_seeds(coding: RunningServer) -> None:
     sent = {**VIM, "response_fields": None, "temperature": 1.0, "seed": 5}
     whole = coding.post("/infill", **sent)["content"]
     assert coding.post("/infill", **sent)["content"] == whole
+    drawn = (coding.post("/infill", **{**sent, "seed": -1})["content"] for _ in range(3))
+    assert len(set(drawn)) > 1
     found = coding.post("/infill", stop=[whole[8:11]], **sent)
     assert found["content"] == whole[: whole.index(whole[8:11])]
     assert (found["stop_type"], found["stopping_word"]) == ("word", whole[8:11])

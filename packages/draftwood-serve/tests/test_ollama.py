@@ -103,6 +103,9 @@ def test_every_option_of_its_documentation_is_taken(server: RunningServer) -> No
     assert first["response"] == again["response"]
     other = server.post("/api/generate", options={**options, "seed": 43}, **ask)
     assert other["response"] != first["response"]
+    given = {**options, "seed": -1}
+    drawn = (server.post("/api/generate", options=given, **ask) for _ in range(3))
+    assert len({each["response"] for each in drawn}) > 1
     stopped = server.post(
         "/api/generate", options={**options, "stop": first["response"][5:7]}, **ask
     )

@@ -3,8 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from draftwood.models.model import CHUNK
@@ -156,6 +158,27 @@ def test_texts_that_fill_the_cache_are_embedded_beside_each_other(tmp_path: Path
         asked = [pool.submit(server.post, "/v1/embeddings", **body) for _ in range(3)]
         first, *others = (each.result()["data"] for each in asked)
         assert others == [first] * 2
+
+
+@pytest.mark.parametrize(
+    ("blocks", "texts"), [(9, ["a"] * 20), (127, ["a" * 127 * 32, "b"])], ids=["many", "long"]
+)
+def test_texts_beside_each_other_take_no_more_blocks_than_there_are(
+    blocks: int, texts: list[str], tmp_path: Path
+) -> None:
+    large = save_tiny(tmp_path / "large", context=100_000)
+    with running(large, cache_memory=2**20) as server:
+        pool = server.target.plain.model.pool
+        alone = [server.post("/v1/embeddings", input=each)["data"][0] for each in set(texts)]
+        pool.limit = blocks * pool.block_bytes
+        found = server.post("/v1/embeddings", input=texts)["data"]
+    assert len(found) == len(texts)
+    assert all(any(near(each, one) for one in alone) for each in found)
+
+
+def near(*told: Any) -> bool:
+    one, other = (np.array(each["embedding"]) for each in told)
+    return bool(np.abs(one - other).max() < 1e-5)
 
 
 def test_a_cache_of_nothing_is_refused(tiny: str) -> None:

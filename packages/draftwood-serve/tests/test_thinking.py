@@ -81,6 +81,9 @@ def test_a_format_leaves_no_place_for_a_thought(thinker: RunningServer) -> None:
     message = found["choices"][0]["message"]
     assert json.loads(message["content"]) == {"a": "b"}
     assert "reasoning_content" not in message
+    again = thinker.post("/v1/chat/completions", **asked(max_tokens=60, response_format=wanted))
+    usage = again["usage"]  # all but the newest token, of the closed thought too
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
 
 
 def test_a_response_tells_its_thought_in_an_item_of_its_own(thinker: RunningServer) -> None:

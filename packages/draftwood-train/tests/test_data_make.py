@@ -288,6 +288,34 @@ def test_prompts_that_run_out_end_the_data(folder, lm, file):
     assert again.manifest.counts() == counts
 
 
+@pytest.mark.parametrize(("own", "per_shard"), [(0.5, 5), (0.7, 8), (0.5, 25)])
+def test_prompts_that_ran_out_stay_so_beside_the_target_s_own(folder, lm, file, own, per_shard):
+    options = data_options(file, self_written=own, prompts_per_shard=per_shard)
+    first, again, third = (Maker(folder, lm, options).run(10**6, 4) for _ in range(3))
+    assert first.ran_out
+    assert again.ran_out
+    assert first.manifest == again.manifest == third.manifest
+
+
+def test_a_public_set_that_changed_is_refused(folder, lm, tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTWOOD_DATA", str(tmp_path / "sets"))
+    file = tmp_path / "sets" / "math_eval" / "svamp.jsonl"
+    file.parent.mkdir(parents=True)
+    rows = [json.dumps({"Body": text, "Question": "a b"}) for text in texts(20)]
+    file.write_text("\n".join(rows[:-1]))
+    chosen = {"files": (), "sets": ("svamp",), "self_written": 0, "max_prompt_tokens": 200}
+    first = made(folder, lm, "", tokens=100, **chosen)
+    assert made(folder, lm, "", tokens=100, **chosen) == first
+    file.write_text("\n".join(rows))
+    with pytest.raises(ValueError, match="a file of prompts changed since"):
+        made(folder, lm, "", tokens=200, **chosen)
+    manifest = folder / "manifest.json"
+    told = json.loads(manifest.read_text())
+    del told["sources"]["svamp"]["sha256"]  # as older data, which nobody can tell to be others
+    manifest.write_text(json.dumps(told))
+    made(folder, lm, "", tokens=100, **chosen)
+
+
 def test_prompts_come_in_one_order_wherever_their_file_lies(tmp_path, lm, file):
     (tmp_path / "elsewhere").mkdir()
     moved = prompt_file(tmp_path / "elsewhere")

@@ -5,7 +5,8 @@ import torch
 
 from data_models import target
 from draftwood.models.model import ModelOutput
-from draftwood.testing import TableModel
+from draftwood.testing import TableModel, tiny_llama
+from draftwood_torch.models.transformers import TransformersModel
 from draftwood_train.data.states import (
     bytes_per_token,
     default_layers,
@@ -55,6 +56,19 @@ def test_texts_are_those_that_decoding_writes(at_once):
         is_whole = len(new) == len(alone.token_ids)
         assert is_whole or goes_round(text.tokens, text.start)
     assert made[2][0].tokens != made[4][0].tokens  # another seed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("layers", "top"), [(LAYERS, 0), (None, 5)])
+def test_a_model_on_a_gpu_writes_them(layers, top):
+    model = TransformersModel(tiny_llama(0, layers=6).cuda())
+    writer = BatchWriter(model, 2, 96, layers, top)
+    jobs = [job(request(*each)) for each in ASKED]
+    found = dict(writer.run(iter(enumerate(jobs))))
+    for (text,) in found.values():
+        assert len(text.tokens) > text.start
+        assert (text.states is None) == (layers is None)
+        assert (text.top is None) == (top == 0)
 
 
 def test_states_are_those_of_a_pass_over_the_whole_text():

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,9 +29,12 @@ from draftwood_torch.lean.model import LeanModel
 from draftwood_torch.models.transformers import TransformersModel
 from draftwood_train.cli.export import export as export_command
 from draftwood_train.cli.export import import_head, pack
+from draftwood_train.going_on import going_on
+from draftwood_train.recipes.eagle import EagleRecipe
 from draftwood_train.speculators import export, read
 from families import FAMILIES, random_model
 from tiny_heads import tiny_eagle
+from training_cases import target as training_target
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -61,6 +65,17 @@ def test_a_head_comes_back(target: LeanModel, settings: dict, tmp_path: Path) ->
     assert layer["num_aux_hidden_states"] == len(trained.config.reads)  # else vLLM takes three
     for name, weight in trained.network.state_dict().items():
         assert torch.equal(found.network.state_dict()[name], weight.bfloat16().float()), name
+
+
+@pytest.mark.parametrize("own", [{"norms_features": False}, {"window": None}], ids=str)
+def test_what_no_option_gives_cannot_be_trained_on(own: dict, tmp_path: Path) -> None:
+    made = EagleRecipe(window=16)
+    started: Any = made.build(training_target())
+    config = replace(started.config, **own)
+    weights = EagleHead(config).state_dict()
+    start: Any = SimpleNamespace(config=config, weights=weights)
+    with pytest.raises(ValueError, match="as no recipe here does; train without --from"):
+        going_on(made, start, tmp_path, training_target())
 
 
 def test_a_head_is_packed_in_blocks(target: LeanModel, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from benchmarks.common import json_lines
 from benchmarks.common.json_lines import RESULTS
 from benchmarks.pages.runs import MISSING
 from benchmarks.search_sums import cost_ratio
+from draftwood_bench.records.files import is_clean
 from draftwood_bench.records.statistics import difference
 from draftwood_bench.report.table import Table
 from draftwood_bench.run.record_folder import RecordFolder
@@ -21,9 +23,14 @@ WAYS = ("superposed", "nucleus batch", "distinct, T = 0")
 """Forms of k answers that the page shows."""
 
 
+def _clean(folder: RecordFolder[Any]) -> list[Any]:
+    """Records of a folder all of whose starts were of clean commits; none of another."""
+    return folder.read() if all(map(is_clean, folder.commits())) else []
+
+
 def two_writers(name: str = "two-writers", results: Path = RESULTS) -> str:
     """Rules at knobs chosen on other questions, beside the leader alone; how many after each."""
-    known = RecordFolder(results / name / "measured", PROTOCOL, AnswerRecord).read()
+    known = _clean(RecordFolder(results / name / "measured", PROTOCOL, AnswerRecord))
     records = writers.complete([each for each in known if not each.point.startswith("oracle")])
     if not writers.of(records, writers.LEADER):
         return MISSING
@@ -45,7 +52,7 @@ def _cells(point: str, records: Sequence[AnswerRecord]) -> tuple[str, ...]:
 
 def games(name: str = "plan-games", results: Path = RESULTS) -> str:
     """Ways to play text games, beside one call per action."""
-    found = plan_games.by_point(RecordFolder(results / name, "games", plan_games.Played).read())
+    found = plan_games.by_point(_clean(RecordFolder(results / name, "games", plan_games.Played)))
     if not found:
         return MISSING
     seeds = plan_games.ASKED
@@ -61,7 +68,8 @@ def games(name: str = "plan-games", results: Path = RESULTS) -> str:
 
 def answers(name: str = "superposed", results: Path = RESULTS) -> str:
     """Ways to write three answers to one prompt, on the native road."""
-    records = json_lines.read(results / name / "superposed.jsonl")
+    known = json_lines.read(results / name / "superposed.jsonl")
+    records = [each for each in known if is_clean(each["commit"])]
     own = superposed.complete([each for each in records if each["form"].startswith("native")])
     by_way: Mapping[str, list[dict[str, float]]] = json_lines.grouped(own, "way")
     if not by_way:

@@ -7,6 +7,7 @@ from benchmarks import never_loses, starting
 from benchmarks.common.json_lines import read
 from benchmarks.pages.runs import MISSING, all_measured, measured
 from draftwood_bench.records.figures import figures
+from draftwood_bench.records.files import is_clean
 from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import tables
 
@@ -84,7 +85,7 @@ def cost(name: str) -> str:
 
 
 def _clean(records: Path) -> list[dict[str, Any]]:
-    return [each for each in read(records) if not str(each["commit"]).endswith("dirty")]
+    return [each for each in read(records) if is_clean(each["commit"])]
 
 
 def with_heads(records: Path = never_loses.RECORDS) -> str:

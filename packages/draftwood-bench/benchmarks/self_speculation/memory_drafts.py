@@ -89,13 +89,14 @@ def run_categories(records: Records, lm: LanguageModel) -> None:
     for category in CATEGORIES:
         prompts = load_prompts("spec-bench", categories=(category,), limit=BEFORE + AFTER).prompts
         last = f"{category} {prompts[-1].id}"
-        if records.has(f"{category}: {SOURCES[-1]}", last):
+        if all(records.has(f"{category}: {name}", last) for name in SOURCES):
             continue
         tokens = [lm.encode(prompt.messages([]))[-LONGEST:] for prompt in prompts]
         before = answers(lm, tokens[:BEFORE], NEW_TOKENS)
-        for prompt, own in list(zip(prompts, tokens, strict=True))[BEFORE:]:
-            arms = arms_of(lm, category, before)  # none remembers what is counted
-            decoder.run(arms, [(f"{category} {prompt.id}", own)], 0.0)
+        for number, (prompt, own) in enumerate(zip(prompts, tokens, strict=True)):
+            if number >= BEFORE:
+                arms = arms_of(lm, category, before)  # none remembers what is counted
+                decoder.run(arms, [(f"{category} {prompt.id}", own)], 0.0, number)
 
 
 def run_edits(records: Records, lm: LanguageModel) -> None:
@@ -112,7 +113,7 @@ def run_edits(records: Records, lm: LanguageModel) -> None:
         before = answers(lm, prompts[:1], EDIT_TOKENS)
         for kind, own in zip(("same edit", "other edit"), prompts, strict=True):
             arms = {f"{kind}: plain": lm.with_method("plain"), **arms_of(lm, kind, before)}
-            decoder.run(arms, [(f"{kind} {number}", own)], 0.0)
+            decoder.run(arms, [(f"{kind} {number}", own)], 0.0, number)
 
 
 def run_alike(records: Records, lm: LanguageModel) -> None:

@@ -108,10 +108,16 @@ class Decoder:
     shares: bool = True
     stores: dict[int, Prefixes] = field(default_factory=dict)
 
-    def run(self, arms: Mapping[str, LanguageModel], texts: Texts, temperature: float) -> None:
-        """Append what is not there yet; arms take turns in another order after each prompt."""
+    def run(
+        self, arms: Mapping[str, LanguageModel], texts: Texts, temperature: float, first: int = 0
+    ) -> None:
+        """Append what is not there yet; arms take turns in another order after each prompt.
+
+        Args:
+            first: number of the first prompt.
+        """
         names = list(arms)
-        for number, (prompt, tokens) in enumerate(texts):
+        for number, (prompt, tokens) in enumerate(texts, first):
             shift = number % len(names)
             for name in names[shift:] + names[:shift]:
                 if not self.records.has(name, prompt, temperature):

@@ -210,7 +210,10 @@ def run(records: Records) -> None:
     for temperature in (0.0, 1.0):
         for number, text in enumerate(collected()[:PROMPTS]):
             prompt = known.encode(text).ids[:PROMPT_TOKENS]
-            for name, (drafter, verifier) in ways.items():
+            names = list(ways)
+            shift = number % len(names)
+            for name in names[shift:] + names[:shift]:
+                drafter, verifier = ways[name]
                 if temperature == 0.0 and name.startswith("rsd"):
                     continue  # drawn without replacement: a chain where nothing is drawn
                 if records.has(name, f"story {number}", temperature):

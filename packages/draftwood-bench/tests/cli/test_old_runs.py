@@ -6,14 +6,26 @@ from pathlib import Path
 import pytest
 
 from draftwood_bench.plan.order import MeasurementOrder
-from draftwood_bench.plan.protocols import PROTOCOLS, from_json, measurement
+from draftwood_bench.plan.protocols import (
+    PROOF,
+    PROTOCOLS,
+    as_json,
+    from_json,
+    measurement,
+    timed,
+)
 from draftwood_bench.records.files import read_records, read_run
 from draftwood_bench.run.measurements import work_of
+from draftwood_bench.run.resume import Start, _difference
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 FOLDERS = sorted(path.parent.name for path in RESULTS.glob("*/run.json"))
 RUNS = [name for name in FOLDERS if read_run(RESULTS / name).protocol in PROTOCOLS]
 MEASURED = [name for name in FOLDERS if name not in RUNS]
+
+
+def is_thrifty(name: str) -> bool:
+    return not timed(from_json(read_run(RESULTS / name).options))
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -34,6 +46,18 @@ def test_stored_records_are_those_that_the_same_options_ask_for(name: str) -> No
             assert record.nodes == (cell.tree and cell.tree.nodes)
         if record.draft_steps is not None:
             assert record.draft_steps == cell.draft_steps
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if is_thrifty(name)])
+def test_thrifty_runs_go_on_with_other_defaults_of_what_they_do_not_read(name: str) -> None:
+    before = read_run(RESULTS / name)
+    protocol = from_json({each: own for each, own in before.options.items() if each not in PROOF})
+    what = {"options": as_json(protocol), "model": before.model}
+    digest = before.prompts.get("digest")
+    start = Start(RESULTS / name, "", what, protocol.growing, digest, {}, {}, lambda: before)
+    assert _difference(start, before) is None
+    other = {"options": as_json(replace(protocol, max_new_tokens=7))}
+    assert "max_new_tokens" in str(_difference(replace(start, what=other), before))
 
 
 @pytest.mark.parametrize("name", MEASURED)

@@ -66,7 +66,7 @@ class DistinctTexts(KeepsCache):
 
     Attributes:
         texts: in the order of drawing.
-        runs, rows: forward passes, and tokens of texts that they ran.
+        runs, written: forward passes, and tokens that were drawn, for texts that went out too.
         prefill_seconds: of the passes over the prompt.
 
     Raises:
@@ -91,7 +91,7 @@ class DistinctTexts(KeepsCache):
             sampler = replace(sampler, temperature=1.0)
         self.sampler = sampler
         self.texts = [DistinctText()]
-        self.runs = self.rows = 0
+        self.runs = self.written = 0
         self.prefill_seconds = 0.0
         self._ran: list[int] = []  # places of the texts whose rows are being computed
 
@@ -119,7 +119,7 @@ class DistinctTexts(KeepsCache):
         """Draw the next level; reports nothing before the end."""
         if not self.runs:
             self.prefill_seconds += seconds
-        self.runs, self.rows = self.runs + 1, self.rows + len(outputs)
+        self.runs += 1
         given = dict(zip(self._ran, outputs, strict=True))
         places = range(len(self.texts))
         rows = np.concatenate([self._row(place, given.get(place)) for place in places])
@@ -147,8 +147,9 @@ class DistinctTexts(KeepsCache):
         before, self.texts = self.texts, []
         for token, parent, log_prob in drawn:
             old = before[parent]
-            written = old.tokens if old.ended else [*old.tokens, token]
-            text = DistinctText(written, old.ended, log_prob)
+            self.written += not old.ended
+            tokens = old.tokens if old.ended else [*old.tokens, token]
+            text = DistinctText(tokens, old.ended, log_prob)
             full = len(text.tokens) >= self._longest
             text.ended = old.ended or full or token in self.options.stop_tokens
             if not text.ended:

@@ -68,8 +68,11 @@ def parse(text: str) -> Unmasking:
             raise ValueError(
                 f"there is no rule of unmasking {name!r}; there are: {', '.join(PARTS)}"
             )
-        pairs = (one.partition("=") for one in knobs)
-        part = made(PARTS[name], {knob.strip(): value for knob, _, value in pairs})
+        pairs = [one.partition("=") for one in knobs]
+        told = {knob.strip(): value for knob, _, value in pairs}
+        if len(told) < len(pairs):
+            raise ValueError(f"a knob of {each.strip()!r} is given twice; give each once")
+        part = made(PARTS[name], told)
         question = question_of(part)
         if question in given:
             raise ValueError(

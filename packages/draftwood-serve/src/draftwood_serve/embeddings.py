@@ -42,12 +42,14 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         given: Any = body.input
         texts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
         task, _ = await embedder.embed(model, request, texts, body.dimensions, body.pooling)
+        found = await asyncio.to_thread(_sent, task, body.dimensions, body.encoding_format)
         data = [
             {"object": "embedding", "index": place, "embedding": each}
-            for place, each in enumerate(_sent(task, body.dimensions, body.encoding_format))
+            for place, each in enumerate(found)
         ]
         usage = {"prompt_tokens": task.tokens, "total_tokens": task.tokens}
-        return json_response({"object": "list", "data": data, "model": name, "usage": usage})
+        told = {"object": "list", "data": data, "model": name, "usage": usage}
+        return await asyncio.to_thread(json_response, told)  # millions of numbers, perhaps
 
     @app.post("/api/embed")
     async def ollama_embed(body: OllamaEmbedBody, request: Request) -> Response:
@@ -58,12 +60,12 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
         task, load_seconds = await embedder.embed(model, request, texts, body.dimensions, **how)
         told = {
             "model": body.model,
-            "embeddings": task.numbers(body.dimensions),
+            "embeddings": await asyncio.to_thread(task.numbers, body.dimensions),
             "total_duration": round(1e9 * (perf_counter() - since)),
             "load_duration": round(1e9 * load_seconds),
             "prompt_eval_count": task.tokens,
         }
-        return json_response(told)
+        return await asyncio.to_thread(json_response, told)
 
     @app.post("/api/embeddings")
     async def older_embed(body: OllamaPromptBody, request: Request) -> Response:

@@ -249,7 +249,6 @@ def make_job(
         tokens = blaming_the_request(lambda prompt=prompt: _tokens(lm, prompt, wanted), asked)
         most = None if wanted.max_tokens is None else max(1, wanted.max_tokens)
         require_room(len(tokens), cache, asked, most)
-        prompt_tokens += len(tokens)
         begin = seed if wanted.seed is not None else seed + len(choices)  # equal prompts differ
         texts = [
             blaming_the_request(
@@ -259,6 +258,7 @@ def make_job(
             )
             for own in range(begin, begin + wanted.n)
         ]
+        prompt_tokens += len(texts[0].sequence.prompt)  # with a thought that was closed
         prompt_text = PromptText.of(lm.tokenizer, tokens) if wanted.echo else None
         for place, choice in enumerate(texts, start=len(choices)):
             choice.number, choice.prompt_text = place, prompt_text

@@ -30,6 +30,7 @@ from draftwood_serve.tool_requests import read_choice, read_functions
 
 COMPLETION_TOKENS = 16  # OpenAI's own default
 ANY_OBJECT = {"type": "object"}
+ANY_SEED = -1  # of Ollama and llama.cpp, whose clients send it where they want no certain one
 
 
 def of_chat(body: ChatBody) -> TextRequest:

@@ -11,12 +11,15 @@ from draftwood_torch.tensors import as_tensor
 from draftwood_train.recipe import DrafterRecipe, TargetWeights
 
 NO_OPTION = {
+    "norms_features": "joins states that are not normed, as no recipe here does; train without"
+    " --from",
+    "window": "sees all rows, as no recipe here does; train without --from",
     "own_head": "has output rows of its own, and training reads the target's; train without --from",
     "norm_before_residual": "adds to normed states, as no recipe here does; train without --from",
     "acceptance": "has an acceptance head beside its draft LM; go on with 'draftwood train"
     " acceptance', or from the draft LM alone",
 }
-"""Parts of a drafter that no option of a recipe without them asks for."""
+"""What no option of a recipe asks for or leaves out."""
 
 
 def going_on(
@@ -46,7 +49,7 @@ def going_on(
         gained = each.name in gains and weights.keys() <= new.state_dict().keys()
         if own == asked or gained:
             continue
-        if own and not asked and each.name in NO_OPTION:
+        if bool(own) != bool(asked) and each.name in NO_OPTION:
             raise ValueError(f"the drafter in {folder} {NO_OPTION[each.name]}")
         raise ValueError(
             f"{folder} holds a drafter with {each.name} {own}, not {asked}; give the recipe and"

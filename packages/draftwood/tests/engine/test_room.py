@@ -8,6 +8,7 @@ from draftwood import engine
 from draftwood.costs.budget import Budget
 from draftwood.drafters import Drafter, DraftModel, MultiSource, Nothing, PromptLookup
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler, run_all
+from draftwood.engine.executors.overlapping import Overlapping
 from draftwood.engine.task import ALONE, StepBudget
 from draftwood.models.model import CacheFullError
 from draftwood.models.native import NativeModel
@@ -19,6 +20,7 @@ from draftwood.stats import Step
 from draftwood.testing import tiny_llama
 from draftwood.verifiers import Match, Rejection
 from draftwood.verifiers.verifier import Verifier
+from draftwood_methods.drafters.merged import MergedDrafters
 from draftwood_methods.drafters.stand import Stand
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="needs a C++ compiler")
@@ -113,12 +115,18 @@ def test_texts_with_large_trees_give_way_too(
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("kind", ["auto", "wide", "merged", "overlapping"])
 def test_a_text_alone_writes_plainly_where_no_tree_fits(
-    model: NativeModel, draft: NativeModel, limited: object, wide: bool, in_turn: bool
+    model: NativeModel, draft: NativeModel, limited: object, kind: str, in_turn: bool
 ) -> None:
     options = {"logprobs": 1} if in_turn else {}
-    shape = DraftModel(draft, Widths((4, 3, 3))) if wide else MultiSource(budget=BUDGET)
+    wide = DraftModel(draft, Widths((4, 3, 3)))
+    shape = {
+        "auto": MultiSource(budget=BUDGET),
+        "wide": wide,
+        "merged": MergedDrafters((wide, PromptLookup())),
+        "overlapping": Overlapping(wide),
+    }[kind]
     plain = texts([sequence(model, Nothing())])
     blocks = -(-(len(PROMPT) + 90) // model.pool.places_per_block)
     limited(blocks - 1)  # type: ignore[operator]

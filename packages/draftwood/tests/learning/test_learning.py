@@ -299,6 +299,18 @@ def test_weights_that_are_not_better_are_dropped(target: NativeModel, trained: T
     assert user.method.drafter.learnable is trained
 
 
+def test_who_comes_while_a_head_takes_over_has_it(
+    target: NativeModel, trained: TrainedHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (User(methods.build("auto", target, head=trained)) for _ in range(2))
+    learning = a_learning(target, trained)
+    learning.follow(first)
+    monkeypatch.setattr(first, "adopt", lambda head: learning.follow(second))
+    new = tiny_eagle(target, range(target.vocab_size), seed=5)
+    learning._swap(new)
+    assert second.method.drafter.learnable is new
+
+
 def test_better_means_more_overlap_and_no_fewer_first_tokens() -> None:
     def figures(*rows: tuple[float, float]) -> np.ndarray:
         return np.array(rows)

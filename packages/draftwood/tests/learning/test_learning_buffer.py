@@ -18,6 +18,7 @@ from draftwood.heads.trained import TrainedHead
 from draftwood.learning import folder as folders
 from draftwood.learning.buffer import LearningBuffer
 from draftwood.learning.folder import LearningFolder
+from draftwood.learning.idle import EndedError
 from draftwood.learning.learning import Learning
 from draftwood.learning.texts import WatchedText
 from draftwood.models.native import NativeModel
@@ -188,6 +189,28 @@ def test_texts_that_nothing_was_learnt_from_are_pending_in_a_folder_that_is_open
         assert fourth._read == 0
 
 
+def test_texts_of_a_round_that_was_stopped_are_pending(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with learns(target, trained, tmp_path) as first:
+        for number in range(3):
+            first.take(fitting(number, trained))
+        first.catch_up()
+        assert first.status.swaps == 1
+        first.take(fitting(3, trained))
+
+        def stopped(*given: Any) -> np.ndarray:
+            first.gate.close()
+            return np.zeros((4, 2))
+
+        monkeypatch.setattr(first.learner, "judge", stopped)
+        with pytest.raises(EndedError):
+            first._round(first.gate.pause)
+    with learns(target, trained, tmp_path) as second:
+        rows = [text.answer_rows for text in second.buffer.texts]
+        assert second.buffer.added - second._read == sum(rows[2:])
+
+
 def _given(learning: Learning) -> tuple[list[WatchedText], list[WatchedText]]:
     """New and old texts of the newest round."""
     learner: Any = learning.learner
@@ -251,6 +274,28 @@ def test_a_torn_folder_is_refused_in_one_line(
         opened(target, trained, tmp_path)
     assert "\n" not in str(error.value)
     assert str(tmp_path) in str(error.value)
+
+
+def test_a_folder_opens_once_what_was_wrong_is_mended(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "write_file", full)
+        with pytest.raises(OSError, match="No space left"):
+            opened(target, trained, tmp_path)
+    learning = opened(target, trained, tmp_path)
+    learning.take(fitting(0, trained))
+    learning.close()
+    (kept,) = (tmp_path / "texts").iterdir()
+    _cut(kept)
+    with pytest.raises(ValueError, match="remove that file") as error:
+        opened(target, trained, tmp_path)
+    kept.unlink()
+    opened(target, trained, tmp_path).close()
+    assert error.tb is not None  # its frames still hold what was opened in vain
 
 
 def _flatten(texts: Path, name: str) -> None:

@@ -285,6 +285,7 @@ def test_perturbed_values_fall_and_survive_extremes() -> None:
     assert (values[:, 1:] <= values[:, :-1]).all()
     assert values[0, 2] == -np.inf
     assert values[1, 1] == -np.inf
+    assert falling_values(-1000.0, -0.5, [0.6, 0.4], [1.0, 1.0])[0] == -0.5
 
 
 def test_paths_follow_ranks() -> None:

@@ -26,6 +26,9 @@ from draftwood_bench.plan.configurations import (
 )
 from draftwood_bench.plan.measurements import MEASUREMENTS, Measurement
 
+PROOF = frozenset({"law_prompts", "law_samples", "bound_prompts", "bound_tokens"})
+"""Settings of what proves the texts, which a thrifty run does not read."""
+
 
 @dataclass(frozen=True)
 class Settings:

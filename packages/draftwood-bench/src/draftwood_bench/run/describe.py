@@ -152,6 +152,9 @@ def commit(folder: Path = Path(__file__).parent) -> str | None:
             return None
         found = _git(folder, "rev-parse", "--short=9", "HEAD")
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *places)
+        # parts and C++ are found by their folders, whether git knows their files or not
+        sources = ":(top)packages/*/src/*"
+        changed += _git(folder, "status", "--porcelain", "--untracked-files=all", "--", sources)
     except OSError:
         return None
     return f"{found}-dirty" if found and changed else found or None

@@ -9,7 +9,15 @@ import torch
 
 from draftwood.storage.machine import device_name
 from draftwood_bench.plan.prompts import PromptSet
-from draftwood_bench.plan.protocols import PROTOCOLS, as_json, from_json, listed, measurement, timed
+from draftwood_bench.plan.protocols import (
+    PROOF,
+    PROTOCOLS,
+    as_json,
+    from_json,
+    listed,
+    measurement,
+    timed,
+)
 from draftwood_bench.records.files import RunInfo, Writer, read_run, write_run
 from draftwood_bench.records.machine import processor
 from draftwood_bench.run.describe import commit, describe, digest, digests, now, versions
@@ -133,8 +141,11 @@ def _difference(start: Start, before: RunInfo) -> str | None:
     if "options" in there:
         there["options"] = _with_defaults(before.options)
     known = _flat({**there, "peers": list(before.peers)})
+    free = start.growing
+    if start.what.get("options", {}).get("thrifty"):
+        free |= PROOF
     for name, value in _flat(start.what).items():
-        if name not in start.growing and (found := known.get(name)) != value:
+        if name not in free and (found := known.get(name)) != value:
             return (
                 f"with {name} {_short(found)}, this one has {_short(value)}; choose another"
                 " --output, or the same options to go on"

@@ -105,7 +105,8 @@ class Collaboration:
                 " --leader a model, or take another rule"
             )
         self.rule, self.writers, self.most = rule, writers, most
-        self.chance = random.Random(seed)
+        # of a negative number Python takes the absolute value
+        self.chance = random.Random(seed if seed is None or seed >= 0 else str(seed))
         self.is_full = False  # a writer's context
         self.result = CollaborationResult(
             rule.name, costs={name: each.cost for name, each in writers.items()}

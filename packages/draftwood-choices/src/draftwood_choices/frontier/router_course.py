@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,17 @@ class RouterCourse:
         shutil.rmtree(folder)
         return found
 
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {each.id: number for number, each in enumerate(self.prompts)}
+
     def _text(self, prompt: Prompt) -> TaughtText:
         teacher = RouterTeacher(self.tau)
-        options = replace(self.params, exact=False, raw=prompt.next_word is not None)
+        seed = self.params.seed
+        if seed is not None:  # texts draw other numbers each
+            seed += self._numbers.get(prompt.id, 0)
+        raw = prompt.next_word is not None
+        options = replace(self.params, exact=False, raw=raw, seed=seed)
         asked = asked_of(prompt, self.follower)
         collaborate(asked, self.leader, self.follower, teacher, options).run()
         return TaughtText(prompt.id, teacher.seen)

@@ -6,14 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import regex
 
 from draftwood import validation
 from draftwood.limited import run_limited
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 PASSED = 1.0
 """Score from which an answer passes."""
@@ -137,23 +141,44 @@ class Pattern:
 class Schema:
     """A JSON schema that an answer must fit.
 
+    Args:
+        seconds: that each of its patterns may take for a string.
+
     Raises:
         ValueError: for one that is none.
     """
 
     text: str
+    seconds: float = 10.0
     validator: Any = field(init=False)
 
     def __post_init__(self) -> None:
         from jsonschema import Draft202012Validator
-        from jsonschema.exceptions import SchemaError
+        from jsonschema.exceptions import SchemaError, ValidationError
+        from jsonschema.validators import extend
+
+        def pattern(validator: Any, wanted: str, value: Any, _: Any) -> "Iterator[ValidationError]":
+            if validator.is_type(value, "string") and not self._finds(wanted, value):
+                yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+        def properties(
+            validator: Any, wanted: Mapping[str, Any], value: Any, _: Any
+        ) -> "Iterator[ValidationError]":
+            for each, schema in wanted.items() if validator.is_type(value, "object") else ():
+                for name, own in value.items():
+                    if self._finds(each, name):
+                        yield from validator.descend(own, schema, path=name, schema_path=each)
 
         schema = json.loads(validation.schema_text(self.text))
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:
             raise ValueError(f"the JSON schema cannot be used: {error.message}") from None
-        object.__setattr__(self, "validator", Draft202012Validator(schema))
+        limited = {"pattern": pattern, "patternProperties": properties}
+        object.__setattr__(self, "validator", extend(Draft202012Validator, limited)(schema))
+
+    def _finds(self, pattern: str, text: str) -> bool:
+        return regex.search(pattern, text, timeout=self.seconds) is not None
 
     def __call__(self, answer: str) -> Judgement:
         try:
@@ -166,6 +191,8 @@ class Schema:
             error = next(iter(self.validator.iter_errors(value)), None)
         except RecursionError:
             return Judgement(None, "the answer is nested too deeply for the schema")
+        except TimeoutError:
+            return Judgement(None, f"a pattern of the schema took more than {self.seconds:g} s")
         except Unresolvable as missing:
             return Judgement(None, f"the schema has no {missing.ref}"[:LONGEST_NOTE])
         return Judgement(
@@ -185,7 +212,7 @@ def checker_of(given: str, seconds: float, memory: int) -> Checker:
     """The checker that a user means: ``regex:PATTERN``, a file of a JSON schema, or a program.
 
     Args:
-        seconds, memory: limits of a program; the first of a pattern, too.
+        seconds, memory: limits of a program; the first of patterns, too.
 
     Raises:
         ValueError: for a file that is not there, and one that is none of these.
@@ -200,7 +227,7 @@ def checker_of(given: str, seconds: float, memory: int) -> Checker:
         )
     if path.suffix == ".json":
         try:
-            return Schema(path.read_text(encoding="utf-8"))
+            return Schema(path.read_text(encoding="utf-8"), seconds)
         except UnicodeDecodeError:
             raise ValueError(f"{given} is not UTF-8 text") from None
     if path.suffix != ".py" and not os.access(path, os.X_OK):

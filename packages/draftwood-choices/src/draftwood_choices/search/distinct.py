@@ -31,7 +31,7 @@ def search(proposer: Proposer, prompt: Any, options: SearchOptions) -> Solution:
         pass
     proposer.spent.seconds += time.perf_counter() - since
     proposer.spent.passes += task.runs
-    proposer.spent.tokens += task.rows
+    proposer.spent.tokens += task.written
     made, behind = list[Proposal](), lm.text_before(given, params.raw)
     shown = {} if params.raw else lm.shown_tokens
     for each in task.texts:

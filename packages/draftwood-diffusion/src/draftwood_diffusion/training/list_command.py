@@ -40,6 +40,9 @@ def lists(output_folder: Path, resume: bool, as_json: bool, **given: Any) -> Non
     """
     from draftwood_diffusion.training.list_recipes import ListSettings, ListTraining
 
+    inserts = given["recipe"] == "insertion"
+    if options.typed("task") and not inserts:
+        raise ValueError("order-agnostic mends lists of its own; leave --task out")
     settings = ListSettings(**given)
     training = ListTraining(settings, output_folder, resume)
     with progress() as bar:
@@ -49,4 +52,5 @@ def lists(output_folder: Path, resume: bool, as_json: bool, **given: Any) -> Non
         click.echo(json.dumps(figures))
         return
     told = ", ".join(f"{name.replace('_', ' ')} {each:.3f}" for name, each in figures.items())
-    output().print(f"{settings.recipe} on {settings.task}: {told}", soft_wrap=True)
+    what = f"{settings.recipe} on {settings.task}" if inserts else settings.recipe
+    output().print(f"{what}: {told}", soft_wrap=True)

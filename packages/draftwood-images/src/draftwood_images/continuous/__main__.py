@@ -4,11 +4,11 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from draftwood_images.continuous.loop import BLOCK, DrawnPictures, draw
 from draftwood_images.continuous.methods import METHODS, method_named
 from draftwood_images.continuous.patches import load_pair, pictures_of
+from draftwood_images.sheet import write_png
 
 BIGGER, GAP = 8, 1
 """Times as large as pixels are shown, and pixels between pictures."""
@@ -48,11 +48,15 @@ def main() -> None:
     try:
         if not given.output.parent.is_dir():
             raise ValueError(f"there is no folder {given.output.parent}; make it first")
+        if given.output.suffix.lower() != ".png":
+            raise ValueError(f"{given.output} would be a PNG by another name; let it end in .png")
+        if given.count < 1:
+            raise ValueError(f"--count is at least 1, got {given.count}")
         target, draft = load_pair(given.folder)
-        seeds = range(given.seed, given.seed + max(1, given.count))
+        seeds = range(given.seed, given.seed + given.count)
         drawn = draw(target, draft, method_named(given.method), seeds, given.block)
         pictures = pictures_of(drawn.tokens, target.settings.patch)
-        Image.fromarray(sheet(pictures, round(len(seeds) ** 0.5))).save(given.output)
+        write_png(given.output, sheet(pictures, round(len(seeds) ** 0.5)))
     except (ValueError, OSError) as error:
         raise SystemExit(f"Error: {error}") from None
     print(f"{given.output}: {told(drawn)}")

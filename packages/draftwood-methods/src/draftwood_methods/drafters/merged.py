@@ -64,6 +64,10 @@ class MergedDrafters(Drafter):
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({"chosen", "coupled"})
 
+    @property
+    def most_nodes(self) -> int:
+        return sum(each.most_nodes for each in self.drafters)
+
     def start(self, request: DraftRequest) -> DraftSession:
         return _MergedSession(self, request)
 

@@ -101,6 +101,10 @@ class Pruned(Drafter):
         labels: set[Draw] = {_label(draw) for draw in self.drafter.draws}
         return frozenset(labels)
 
+    @property
+    def most_nodes(self) -> int:
+        return self.drafter.most_nodes
+
     def start(self, request: DraftRequest) -> DraftSession:
         require_exits(request.target.model, self.name, self.layer)
         return _PrunedSession(self, request)

@@ -51,8 +51,7 @@ def doctor(head: Path, data: Path | None, model: str | None, texts: int, as_json
     trained, promises = folders.load(head), Promises.of(folders.card_of(head))
     reads, name = head_of(trained).config.reads, model or trained.target.name
     products = None if data is None else Manifest.read(data).target.products
-    place = None if data is None else "cpu"  # where training reads its data
-    lm = draftwood.load(name, method="plain", dtype=products, device=place)
+    lm = draftwood.load(name, method="plain", dtype=products, device="cpu")  # as training reads it
     target = target_weights(lm.model, name, trained.draft_tokens)
     dataset = None if data is None else Dataset.open(data, lm.model)
     held_out, coverage = _texts(dataset, lm, reads, texts), None

@@ -23,6 +23,7 @@ from draftwood_train.data.prompts import (
     CollectedPrompt,
     collect,
     digest_of,
+    files_of,
     licences,
     measured_prompts,
 )
@@ -188,6 +189,9 @@ class Maker:
     ) -> Iterator[tuple[int, Job[list[MadeText]]]]:
         """Jobs in their order; another shard begins only while tokens are missing."""
         per_shard = self.options.prompts_per_shard
+        if any(facts.prompts < per_shard for facts in self.manifest.shards[-1:]):
+            self._ran_out = True  # of prompts, in the newest shard
+            return
         for number in count(self._next().start):
             if number % per_shard == 0 and under_way() >= tokens:
                 return
@@ -289,8 +293,10 @@ def _collected(options: DataOptions, bars: Bars) -> _Found:
     wanted = (options.sets, files) if options.self_written < 1 else ((), [])
     prompts = collect(*wanted, options.seed, bars)
     sources = licences(*wanted, options.file_licence)
-    for file in wanted[1]:
-        sources[str(file)]["sha256"] = DataFile(file).sha256
+    for name, facts in sources.items():
+        read = files_of(name) if name in options.sets else [Path(name)]
+        if read:  # composed prompts come of no file
+            facts["sha256"] = " ".join(DataFile(file).sha256 for file in read)
     return _Found(prompts, sources, {})
 
 
@@ -317,12 +323,20 @@ def _require_same(found: Manifest, new: Manifest, folder: Path) -> None:
             f" {found.measured[:12]}, now {new.measured[:12]}); let $DRAFTWOOD_DATA name the same"
             " ones, or name a new folder"
         )
-    if found.sources != new.sources:
+    told = {name: _as_known(facts, found.sources.get(name)) for name, facts in new.sources.items()}
+    if found.sources != told:
         raise ValueError(
             f"a file of prompts changed since the data in {folder} were begun; name a new folder"
             if new.options.mix == "collected"
             else f"{_changed(found, new)} since the data in {folder} were begun; name a new folder"
         )
+
+
+def _as_known(facts: Mapping[str, str], known: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Facts of a source, without a digest that the manifest does not have, as an older one's."""
+    if known is None or "sha256" in known:
+        return facts
+    return {name: each for name, each in facts.items() if name != "sha256"}
 
 
 def _changed(found: Manifest, new: Manifest) -> str:

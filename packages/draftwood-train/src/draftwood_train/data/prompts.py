@@ -101,12 +101,17 @@ def licences(sets: Sequence[str], files: Sequence[Path], of_files: str) -> dict[
     return known | own
 
 
+def files_of(name: str) -> list[Path]:
+    """Files of a set; raises FileNotFoundError where one is not in ``$DRAFTWOOD_DATA``."""
+    otherwise = f"leave {name} out with --sets, {OTHERWISE}"
+    return [DataFile.named(file, otherwise).path for file in SOURCES[name].files]
+
+
 def _asked(name: str, source: PromptSource, seed: int) -> list[str]:
     if source.read is None:
         return list(composed(seed))
     found = []
-    for file in source.files:
-        path = DataFile.named(file, f"leave {name} out with --sets, {OTHERWISE}").path
+    for file, path in zip(source.files, files_of(name), strict=True):
         for number, text in enumerate(source.read(path)):
             rng = random.Random(number_of(seed, "wording", name, file, number))
             if source.is_passages:

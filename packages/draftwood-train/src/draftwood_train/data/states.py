@@ -91,7 +91,7 @@ def spread_of(model: Model, layers: Sequence[int]) -> Float[Tensor, "layers dim"
     """
     drawn = np.random.default_rng(0).integers(model.vocab_size, size=PREFILL)
     states = states_alone(model, torch.from_numpy(drawn), layers)[PREFILL // 8 :]
-    size = states.square().mean(0).sqrt().cpu()
+    size = states.square().mean(0).sqrt()
     usual = size.median(-1, keepdim=True).values
     return size.maximum(usual / 4).clamp(min=torch.finfo(torch.float32).tiny)
 
@@ -104,7 +104,7 @@ def in_bytes(
     """Quantise each place and layer to 255 steps around 0, even ones where no spread is given."""
     states = states.float()
     if spread is not None:
-        states = states / spread.to(states.device)
+        states = states / spread
     scales = states.abs().amax(-1) / 127
     steps = states / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
     return PlaceStates(steps.round().to(torch.int8), scales, log_normalizer, spread)
@@ -113,12 +113,11 @@ def in_bytes(
 def stacked(
     outputs: Sequence[ModelOutput], layers: Sequence[int]
 ) -> Float[Tensor, "rows layers dim"]:
-    """The hidden states of a pass, sequence after sequence."""
+    """The hidden states of a pass, sequence after sequence, on the CPU."""
     if not layers:
         return torch.empty(sum(len(each.logits) for each in outputs), 0, 0, dtype=torch.float32)
-    return torch.stack(
-        [torch.cat([as_tensor(each.hidden[n]) for each in outputs]) for n in layers], 1
-    )
+    joined = [torch.cat([as_tensor(each.hidden[n]) for each in outputs]) for n in layers]
+    return torch.stack(joined, 1).cpu()
 
 
 def rows_of(outputs: Sequence[ModelOutput]) -> Float[Tensor, "rows vocab"]:
@@ -134,13 +133,13 @@ def rows_of(outputs: Sequence[ModelOutput]) -> Float[Tensor, "rows vocab"]:
 def extend(
     session: ModelSession, tokens: Sequence[int], layers: Sequence[int]
 ) -> tuple[Float[Tensor, "places layers dim"], Float[Tensor, " places"], Float[Tensor, " vocab"]]:
-    """Append tokens; states and normalisers at all of them, and the last one's logits."""
+    """Append tokens; states and normalisers at all, and logits behind the last, on the CPU."""
     states, normalizers, last = [], [], None
     for chunk in _chunks(tokens):
         output = session.extend(chunk, keep="all", hidden=tuple(layers))
         states.append(stacked([output], layers).float())
-        normalizers.append(likeliest(output.logits.float())[1])
-        last = output.logits[-1]
+        normalizers.append(likeliest(output.logits.float())[1].cpu())
+        last = output.logits[-1].cpu()
     if last is None:
         raise ValueError("there must be at least one token")
     return torch.cat(states), torch.cat(normalizers), last

@@ -270,7 +270,7 @@ class BatchWriter:
             first = slot.begins + len(slot.ran)
             self._keep(slice(first, first + len(missing)), states, normalizers)
         else:
-            last = extend_in_chunks(slot.session, missing).logits[-1]
+            last = extend_in_chunks(slot.session, missing).logits[-1].cpu()
         slot.ran = list(slot.tokens)
         self.tokens += len(missing)
         self._go_on([slot], last[None], top_tokens(last[None], max(self.top, 1)))

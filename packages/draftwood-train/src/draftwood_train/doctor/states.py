@@ -59,7 +59,7 @@ def decoded_states(
     try:
         for piece in pieces:
             output = session.extend(piece, keep="all", hidden=tuple(layers))
-            found.append(stacked([output], layers).float().cpu())
+            found.append(stacked([output], layers).float())
     finally:
         session.close()
     return torch.cat(found)

@@ -9,6 +9,7 @@ import torch
 from draftwood.text.language_model import LanguageModel
 from draftwood_train.data.barred import Bars
 from draftwood_train.data.dataset import Dataset
+from draftwood_train.data.jobs import SECOND_TURN
 from draftwood_train.data.prompts import collect
 from draftwood_train.data.shards import Shard
 from draftwood_train.data.states import in_bytes, spread_of, states_of
@@ -16,8 +17,6 @@ from draftwood_train.data.texts import StoredText
 from draftwood_train.recomputed import read as read_texts
 
 NEW_TOKENS = 64
-LATER_TURN = "second turn"
-"""Kind of texts whose prompt holds the turns before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ def kind_of(text: StoredText) -> str:
 
 def _asked(prompt: str, text: StoredText) -> str | None:
     """The prompt of a text; None for a later turn, of which only the user's part is kept."""
-    return None if kind_of(text) == LATER_TURN else prompt
+    return None if kind_of(text) == SECOND_TURN else prompt
 
 
 def of_target(lm: LanguageModel, layers: Sequence[int], most: int) -> list[HeldText]:

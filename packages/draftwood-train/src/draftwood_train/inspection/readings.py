@@ -83,7 +83,7 @@ def read(
         numbers.append(torch.full_like(places, number))
         for model, blocks in models:
             layers = [layer for own in blocks.values() for layer in own]
-            states, at = states_alone(model, tokens, layers)[places].cpu(), 0
+            states, at = states_alone(model, tokens, layers)[places], 0
             for name, own in blocks.items():
                 found[name].append(states[:, at : at + len(own)].flatten(1))
                 at += len(own)

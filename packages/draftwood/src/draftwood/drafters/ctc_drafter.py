@@ -107,6 +107,10 @@ class CtcDrafter(TrainedDrafter):
             return cls(head, resources.target, nodes=shape.size, depth=shape.depth)
         return cls(head, resources.target, shape)
 
+    @property
+    def most_nodes(self) -> int:
+        return self.nodes if self.shape is None else self.shape.nodes
+
     def start(self, request: DraftRequest) -> DraftSession:
         if self.native is not None:
             return _NativeCtcSession(self, request, self.native)

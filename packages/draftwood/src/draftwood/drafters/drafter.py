@@ -166,6 +166,12 @@ class Drafter(ABC):
         return self.labels(getattr(self, "shape", None))
 
     @property
+    def most_nodes(self) -> int:
+        """Most draft tokens of a tree; 0 where no setting says it."""
+        shape: Shape | None = getattr(self, "shape", None)
+        return 0 if shape is None else shape.nodes
+
+    @property
     def learnable(self) -> "TrainedHead | None":
         """The trained head that may learn on from its rejected drafts; None without one."""
         return None

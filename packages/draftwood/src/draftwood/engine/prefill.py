@@ -63,8 +63,7 @@ class Prefill(TextHolder):
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
         self.cache = block_cache(text.target)
-        shape = getattr(text.drafter, "shape", None)
-        self._tree_rows = LEAST_ROWS if shape is None else max(LEAST_ROWS, 1 + shape.nodes)
+        self._tree_rows = max(LEAST_ROWS, 1 + text.drafter.most_nodes)
 
     @property
     def length(self) -> int:

@@ -60,18 +60,23 @@ class LearningFolder:
             raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
         with explain_write_errors(folder, ELSEWHERE):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if is_new:
+                folder.chmod(0o700)
             taken = ValueError(
                 f"a head learns in {folder} already, in this process or another; close that"
                 f" learning, or {ELSEWHERE}"
             )
             self._lock = hold(folder / LOCK, taken)
-        if not is_new:
-            self._require_same(trained)
-        else:
-            with explain_write_errors(folder, ELSEWHERE):
-                (folder / TEXTS).mkdir(mode=0o700, exist_ok=True)
-                folder.chmod(0o700)
-        self._write_settings()
+        try:
+            if not is_new:
+                self._require_same(trained)
+            self._write_settings()
+            if is_new:  # behind the settings, by which the folder is known
+                with explain_write_errors(folder, ELSEWHERE):
+                    (folder / TEXTS).mkdir(mode=0o700, exist_ok=True)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def _write_settings(self) -> None:
         text = json.dumps(self._facts, indent=2) + "\n"

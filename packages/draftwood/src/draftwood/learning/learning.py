@@ -181,10 +181,19 @@ class Learning(InProcess):
 
     def _opened(self, folder: Path) -> LearningFolder:
         found = LearningFolder(folder, self.trained, adapter_of(self.target))
+        try:
+            self._read_from(found)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def _read_from(self, found: LearningFolder) -> None:
+        """Go on with the buffer and the head of a folder."""
         if found.outdated:
             self.say(
-                f"the head in {folder} was learnt from another one than is given now, so it is"
-                " dropped; its texts are kept, and learnt from again"
+                f"the head in {found.folder} was learnt from another one than is given now, so it"
+                " is dropped; its texts are kept, and learnt from again"
             )
         for text in found.read():
             self.buffer.add(text)
@@ -194,13 +203,15 @@ class Learning(InProcess):
             self.trained = head
         new = (text for text in self.buffer.texts if text not in self._trained_on)
         self._read = self.buffer.added - sum(text.answer_rows for text in new)
-        return found
 
     def follow(self, user: Follower) -> None:
         """Let a user of the head have each new one; it is forgotten when nothing else holds it."""
         self._followers.add(user)
-        if self._swaps or self._folder is not None:
-            user.adopt(self.trained)
+        while self._swaps or self._folder is not None:
+            trained = self.trained
+            user.adopt(trained)
+            if trained is self.trained:  # else another one took over meanwhile
+                return
 
     def watch(self, session: DraftSession, request: DraftRequest) -> DraftSession:
         """Watch the text of a request, as long as anything is learnt of it.
@@ -304,8 +315,8 @@ class Learning(InProcess):
             own = self.trained.weights
             found = self.learner.train(own, new, old, pause)
             before, after = (self.learner.judge(each, newest, pause) for each in (own, found))
-            self._trained_on.update(new)
             pause()
+            self._trained_on.update(new)
             if is_better(before, after):
                 self._swap(replace(self.trained, weights=found))
             else:
@@ -333,10 +344,10 @@ class Learning(InProcess):
 
     def _swap(self, trained: TrainedHead) -> None:
         """Give the new head to those who start texts; texts under way keep theirs."""
+        self.trained = trained  # first, for those who begin to follow meanwhile
+        self._swaps += 1
         for user in list(self._followers):
             user.adopt(trained)
-        self.trained = trained
-        self._swaps += 1
         if self._folder is not None:
             self._write(lambda folder: folder.keep_head(trained))
 

@@ -221,8 +221,9 @@ private:
             const double delay = uniforms.exponential();
             if (i) passed += delay / std::max({left, child.chance, LEAST});
             left -= child.chance;
-            const bool known = child.chance > 0 && passed < INFINITY;
-            child.perturbed = known ? beam.log_prob - std::log(std::max(passed, LEAST)) : -INFINITY;
+            const double value =
+                i ? beam.log_prob - std::log(std::max(passed, LEAST)) : beam.perturbed;
+            child.perturbed = child.chance > 0 && passed < INFINITY ? value : -INFINITY;
         }
     }
 };

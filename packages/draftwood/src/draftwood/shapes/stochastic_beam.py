@@ -142,6 +142,7 @@ def falling_values(
         if place:
             passed += delay / max(left, chance, LEAST)
         left -= chance
-        known = chance > 0.0 and passed < inf
-        values.append(log_prob - log(max(passed, LEAST)) if known else -inf)
+        # of a long text exp leaves nothing, so the first one's value is not taken from it
+        value = log_prob - log(max(passed, LEAST)) if place else perturbed
+        values.append(value if chance > 0.0 and passed < inf else -inf)
     return values

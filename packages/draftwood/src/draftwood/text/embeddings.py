@@ -8,7 +8,7 @@ import numpy as np
 
 from draftwood.arrays import Float, as_array
 from draftwood.models.model import CHUNK, Model, ModelSession, PromptInput
-from draftwood.models.requirements import require_ability
+from draftwood.models.requirements import block_cache, require_ability
 from draftwood.text.prompts import encode_text, require_characters, token_ids
 from draftwood.tokenizer.protocol import AnyTokenizer
 
@@ -113,10 +113,16 @@ class EmbeddingTask:
             MemoryError: where the cache has no room; the text that was begun is begun again.
         """
         parts, room, place = list[PromptInput](), CHUNK, self._next
-        wanted = (self.model.layers,)
+        wanted, cache = (self.model.layers,), block_cache(self.model)
+        blocks = None if cache is None else cache.free_blocks
         while place < len(self.texts) and (not parts or len(self.texts[place]) <= room):
             session = self._session if place == self._next and self._session else self.model.start()
             tokens = self.texts[place][session.length :][:room]
+            if blocks is not None:
+                blocks -= session.wants(len(tokens))
+                if parts and blocks < 0:  # each text has some of its own
+                    session.close()
+                    break
             parts.append(PromptInput(session, tokens, "none", wanted))
             room -= len(tokens)
             place += 1

@@ -10,7 +10,6 @@ from draftwood.storage.data_sets import DataFile
 from draftwood_train.data import sources as data_folder
 from draftwood_train.data.packages import Package, PackageFile
 
-MANUAL, HELP = "manual", "help"
 LANGUAGES: Mapping[str, str] = MappingProxyType(
     {"de": "German", "fr": "French", "es": "Spanish", "it": "Italian"}
 )

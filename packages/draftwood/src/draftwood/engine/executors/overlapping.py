@@ -36,6 +36,10 @@ class Overlapping(Drafter):
         return self.drafter.draws
 
     @property
+    def most_nodes(self) -> int:
+        return self.drafter.most_nodes
+
+    @property
     def in_turn(self) -> Drafter:
         return self.drafter
 
