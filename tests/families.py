@@ -227,6 +227,15 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         {**GROUPED, **EXPERTS, "num_experts": 4, "norm_topk_prob": True},
     ),
     "olmoe": ("OlmoeConfig", {**GROUPED, "num_experts": 6, "num_experts_per_tok": 2}),
+    "granite-swa": (
+        "GraniteSWAConfig",
+        {
+            **GROUPED,
+            "sliding_window": 4,
+            "layer_types": ["full_attention", "sliding_attention"] * 2,
+            "layer_rope_theta": [0, 10000.0, 10000.0, 0],
+        },
+    ),
     "gpt-oss": (
         "GptOssConfig",
         {

@@ -25,6 +25,7 @@ from draftwood.testing import (
     tiny_llama,
     walks,
 )
+from draftwood.testing.acceptance import likeliest_p_value
 from draftwood.tree import DraftTree
 from draftwood.verifiers import GreedyPlusOne, Rejection
 
@@ -310,3 +311,23 @@ class TestTinyLlama:
         )
         assert len(written) == 43
         assert len(set(written)) > 10
+
+
+def test_rare_ranks_of_wide_laws_count_as_one() -> None:
+    law = np.array([0.5] + [0.5 / 999] * 999)
+    laws = np.tile(law, (100, 1))
+    drawn = [np.random.default_rng(seed).choice(1000, 100, p=law) for seed in range(200)]
+    found = [ranked_chi_square(each, laws) for each in drawn]
+    assert min(found) > 1e-4
+    assert sum(each < 0.01 for each in found) <= 10
+    wrong = np.random.default_rng(0).choice(1000, 100, p=law[::-1])
+    assert ranked_chi_square(wrong, laws) < 1e-4
+
+
+def test_tokens_that_are_equally_likely_count_as_the_likeliest() -> None:
+    assert likeliest_p_value([0, 1, 2] * 7, np.full((21, 3), 1 / 3)) == 1.0
+
+
+def test_what_is_continuous_is_not_enumerated() -> None:
+    with pytest.raises(NotImplementedError, match="too many values"):
+        outcomes(lambda rng: rng.coming(1)[0] < 0.5)

@@ -65,6 +65,22 @@ def test_greedy_batches_that_rest_write_what_generate_writes(
     assert sum(always_resting) > 40
 
 
+def test_a_batch_rests_under_autocast(always_resting: list[int]) -> None:
+    model, options = tiny_llama(layers=3), {"do_sample": False, "max_new_tokens": LONG}
+    hook = draftwood.custom_generate("lookup")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model.generate(rows(), custom_generate=hook, **options)
+    assert found.shape[1] > rows().shape[1] + LONG // 2
+    assert sum(always_resting) > 10
+
+
+def test_drafts_from_hidden_states_never_rest(always_resting: list[int]) -> None:
+    model = tiny_llama(layers=4)
+    hook = draftwood.custom_generate("del")
+    model.generate(rows(), do_sample=False, max_new_tokens=LONG, custom_generate=hook)
+    assert not always_resting
+
+
 @pytest.mark.parametrize("method", ["lookup", "recycling"])
 def test_a_seeds_text_does_not_depend_on_rest(method: str, always_resting: list[int]) -> None:
     texts, model = [], tiny_llama(layers=3)

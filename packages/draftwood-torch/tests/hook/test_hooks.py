@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from transformers import (
     LlamaForCausalLM,
@@ -187,7 +188,9 @@ def padded_batch() -> dict[str, Tensor]:
 @pytest.mark.parametrize("method", ["plain", "recycling", "rsd-s"])
 def test_left_padded_batches(method: str) -> None:
     text = plain(**padded_batch())
-    assert torch.equal(drafted(method, **padded_batch()), text)
+    found = drafted(method, **padded_batch())
+    assert torch.equal(found, text)
+    assert found.is_contiguous()
     ends = [int(text[1, 9]), int(text[2, 12])]  # rows end at different lengths
     options = {**padded_batch(), "eos_token_id": ends, "pad_token_id": 63}
     wanted = plain(**options)
@@ -279,6 +282,15 @@ def test_options_that_ask_for_another_loop_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         drafted(**options)
+
+
+def test_processes_that_share_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers then makes them wait for each other, whatever was asked for."""
+    monkeypatch.setattr(transformers.generation.utils, "is_fsdp_managed_module", lambda model: True)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match="their numbers of passes differ"):
+        drafted()
 
 
 def test_streamers_of_generate_are_fed_and_ended() -> None:

@@ -350,14 +350,13 @@ class LazyProbs:
 
         It does without the probabilities where it can.
         """
-        sampler = self.sampler
-        if isinstance(sampler, Sampling) and sampler.only_temperature:
-            row = self._logits(node)
-            token = rng.draw_from_logits(row, 0, sampler.temperature)
-            if token < 0:
-                raise undrawable(row[0], self._place(node))
-            return token
-        return rng.draw(self[node])
+        if self._temperature is None:
+            return rng.draw(self[node])
+        row = self._logits(node)
+        token = rng.draw_from_logits(row, 0, self._temperature)
+        if token < 0:
+            raise undrawable(row[0], self._place(node))
+        return token
 
     def _place(self, node: int) -> int:
         """Number of the token that comes after a node, in the answer, from 1 on."""

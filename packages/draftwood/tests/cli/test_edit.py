@@ -12,6 +12,7 @@ from command import run
 from draftwood.cli import edit
 from draftwood.cli.conversation import Conversation, Manner
 from draftwood.cli.edit import OpenFile
+from draftwood.text.thoughts import Thought
 
 TEXT = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
 CHANGED = TEXT.replace("two", "deux")
@@ -23,10 +24,14 @@ class Writer:
     def __init__(self, answer: str, reason: str = "stop", takes: bool = True) -> None:
         self.method = SimpleNamespace(drafter=SimpleNamespace(takes_prediction=takes))
         self.answer, self.reason = answer, reason
+        self.tags: Thought | None = None
         self.asked: dict[str, Any] = {}
 
     def encode(self, text: str, raw: bool) -> list[int]:
         return list(range(len(text.split())))
+
+    def thought(self, prompt: Any) -> Thought | None:
+        return self.tags
 
     def stream(self, prompt: Any, **options: Any) -> Any:
         self.asked = {"prompt": prompt, **options}
@@ -40,7 +45,7 @@ class Writer:
 class Answer(list[str]):
     def __init__(self, result: Any) -> None:
         super().__init__([result.text])
-        self.result = result
+        self.result, self.sequence = result, SimpleNamespace(prompt=[])
 
 
 def conversation_stats() -> Any:
@@ -177,6 +182,21 @@ def test_names_with_blanks_and_other_line_ends(tmp_path: Path) -> None:
     found = edit.proposed(file, stream.result)
     found.write()
     assert path.read_bytes() == b"one\r\nTWO\r\n\r\n"
+
+
+@pytest.mark.parametrize("fence", ["```", ""])
+def test_a_thought_is_no_part_of_the_file(
+    fence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("x = 0\n")
+    said = f"{fence}python\ny = 1\n{fence}" if fence else "y = 1\n"
+    writer = Writer(f"<think>\nIt is\n```python\nx = 1\n```\nso</think>\n\n{said}")
+    writer.tags = Thought("<think>", "</think>", False)
+    talk = chat(writer)
+    talk.take(f"/edit {path} change it")
+    talk.take("/write")
+    assert path.read_text() == "y = 1\n"
 
 
 @pytest.mark.parametrize(

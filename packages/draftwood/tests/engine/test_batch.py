@@ -162,6 +162,28 @@ class FailingSampler(Sampling):
         return super().probs(logits, contexts, out)
 
 
+class Second(Sampling):
+    """A sampler of its own: token 2, whatever the model says."""
+
+    def probs(self, logits: Any, contexts: Any = (), out: Any = None) -> Any:
+        found = super().probs(logits, contexts, out)
+        found[:] = 0.0
+        found[:, 2] = 1.0
+        return found
+
+
+@pytest.mark.parametrize("verifier", [Match(), Rejection()])
+@pytest.mark.parametrize("drafter", [Nothing(), DraftModel(DRAFT, Widths((1, 1)))])
+def test_a_sampler_of_another_kind_is_asked_for_every_token(
+    drafter: Drafter, verifier: Verifier
+) -> None:
+    if isinstance(drafter, DraftModel) and isinstance(verifier, Match):
+        drafter = PromptLookup()
+    options = Options(Second(1.0), 20, seed=0)
+    steps = generate(MODELS["native"], drafter, verifier, [5, 9, 5, 9], options)
+    assert {token for step in steps for token in step.tokens} == {2}
+
+
 @dataclass
 class Request:
     """One request of a schedule, and what it wrote."""

@@ -24,7 +24,16 @@ from families import (
 )
 
 TYPES = ["float32", "bfloat16", "int8", "int4"]
-FAMILIES = [*SOME, "gemma2", "gpt2", "gpt-oss", "llama/lean", "mixtral/lean", "gemma3/recorded"]
+FAMILIES = [
+    *SOME,
+    "gemma2",
+    "gpt2",
+    "gpt-oss",
+    "granite-swa",
+    "llama/lean",
+    "mixtral/lean",
+    "gemma3/recorded",
+]
 FAMILIES += [f"{family}/native" for family in ("gemma2", "cohere2", "granite", "gpt-oss")]
 
 
@@ -45,6 +54,10 @@ def test_stopped_nodes_go_on_to_the_models_own_logits(family: str) -> None:
     session.extend(text)
     assert_close(stop_and_go(session, tree, 1, 3), at_nodes(hf_model(family), text, tree))
     session.commit([0])  # they ran through all layers
+
+
+def test_layers_that_read_what_earlier_ones_leave_run_together() -> None:
+    assert not {"partial", "resume"} & model_of("gemma4-inputs").abilities
 
 
 def native(products: str, cache: Any = None) -> NativeModel:

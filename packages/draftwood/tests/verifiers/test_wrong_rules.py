@@ -89,6 +89,13 @@ def refuses(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
     raise ValueError("no")
 
 
+def fails_in_a_corner(tree: DraftTree, target_probs: NodeProbs, rng: Rng) -> Verdict:
+    """Rejection that ends with an error where nothing that branches can be accepted."""
+    if len(tree.children[0]) > 1 and not (target_probs[0] * tree.row_of(tree.children[0][0])).any():
+        raise ValueError("there is nothing to draw")
+    return Rejection()(tree, target_probs, rng)
+
+
 @pytest.mark.parametrize(
     ("rule", "errors"),
     [
@@ -117,6 +124,7 @@ def test_size_of_the_error(rule: Rule, errors: tuple[float, ...]) -> None:
         (writes_to_the_target, "must not write"),
         (answers_yes_or_no, "must be an int"),
         (refuses, "ValueError: no"),
+        (fails_in_a_corner, "ValueError: there is nothing to draw"),
     ],
 )
 def test_check_verifier_catches(rule: Rule, message: str) -> None:

@@ -65,5 +65,6 @@ class _OneTokenCache(RunCache):
         **kwargs: object,
     ) -> tuple[Tensor, Tensor]:
         keys, values = self.pool.layer(layer_idx)
-        keys[self._at], values[self._at] = key_states[:, :, 0], value_states[:, :, 0]
+        for ours, new in ((keys, key_states), (values, value_states)):
+            ours[self._at] = new[:, :, 0].to(ours.dtype)  # autocast gives others
         return self._rows(keys), self._rows(values)

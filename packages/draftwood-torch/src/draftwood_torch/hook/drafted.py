@@ -97,7 +97,7 @@ class Rows(KeepsCache):
             for number, row in enumerate(self.rows)
             if row.finish_reason is None and self.timeline.runs(number)
         ]
-        if self.may_rest and self.rest.goes_on():
+        if self.may_rest and not self.reads.hidden and self.rest.goes_on():
             roots = [row.root for row in self.rows]
             run = partial(run_alone, self.target, self.sessions, roots)
             return [OwnPass(self.sessions[0], run, len(roots))]
@@ -349,14 +349,15 @@ class Rows(KeepsCache):
     def output(self) -> Tensor | GenerateDecoderOnlyOutput:
         """Output of ``generate``."""
         call, timeline = self.call, self.timeline
+        sequences = timeline.sequences.contiguous()
         cache = call.inputs["past_key_values"]
         if call.keeps_cache:
             start = self.width - self._padding(0)
             extend_cache(cache, self.sessions[0], start, start + timeline.lengths[0] - 1)
         if not call.config.return_dict_in_generate:
-            return timeline.sequences
+            return sequences
         return GenerateDecoderOnlyOutput(
-            sequences=timeline.sequences,  # type: ignore[arg-type]
+            sequences=sequences,  # type: ignore[arg-type]
             scores=timeline.scores if self.scored else None,  # type: ignore[arg-type]
             logits=timeline.logits if self.logged else None,  # type: ignore[arg-type]
             past_key_values=cache,

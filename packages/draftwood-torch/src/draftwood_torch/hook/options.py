@@ -6,9 +6,10 @@ from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, distributed
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicSlidingWindowLayer
+from transformers.generation import utils as generation
 from transformers.generation.configuration_utils import GenerationMode
 
 from draftwood.models.cached import same_beyond_context
@@ -147,6 +148,13 @@ _READ = frozenset(
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 
 
+def _waits_for_others(model: PreTrainedModel) -> bool:
+    """True if Transformers sets ``synced_gpus`` by itself: processes share the weights."""
+    shares = generation.is_deepspeed_zero3_enabled() or generation.is_fsdp_managed_module(model)
+    begun = distributed.is_available() and distributed.is_initialized()
+    return bool(shares and begun and distributed.get_world_size() > 1)
+
+
 def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str, Any]) -> None:
     """Raise ValueError for options that ask for another decoding loop."""
     if asked.get("assistant_model") is not None:
@@ -154,7 +162,8 @@ def refuse(model: PreTrainedModel, config: GenerationConfig, asked: Mapping[str,
             "assistant_model asks for another loop; give it to draftwood.custom_generate as"
             " draft_model"
         )
-    if asked.get("synced_gpus"):
+    synced = asked.get("synced_gpus")
+    if _waits_for_others(model) if synced is None else synced:
         raise ValueError(
             "synced_gpus makes processes wait for each other after every pass, and with drafts"
             " their numbers of passes differ; call generate without custom_generate"

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from draftwood.models.model import CHUNK
@@ -40,6 +41,10 @@ def run_prompts(
         inputs["output_hidden_states"] = True
     if (all_logits or hidden) and call.config.prefill_chunk_size is None and call.new > CHUNK:
         call.config.prefill_chunk_size = CHUNK
+        if (positions := inputs.get("position_ids")) is not None:
+            # pieces are cut out of those of all tokens
+            missing = call.past + call.new - positions.shape[-1]
+            inputs["position_ids"] = functional.pad(positions, (missing, 0))
     thread = threading.get_ident()  # other threads may run the same module meanwhile
     handle = model.register_forward_hook(
         lambda module, given, output: hear(output) if threading.get_ident() == thread else None

@@ -30,9 +30,11 @@ def without_layers(hf_model: "PreTrainedModel", skipped: frozenset[int]) -> "Pre
     smaller._modules[name] = nn.ModuleList([layers[index] for index in kept])
     smaller.config = copy.copy(decoder.config)  # type: ignore[assignment]
     smaller.config.num_hidden_layers = len(kept)
-    kinds = getattr(decoder.config, "layer_types", None)
-    if kinds is not None:
-        smaller.config.layer_types = [kinds[index] for index in kept]
+    # kinds of layers, rotary bases and whatever else a decoder looks up by a layer's place
+    for told in (smaller.config, smaller):
+        for key, each in list(vars(told).items()):
+            if isinstance(each, list) and len(each) == len(layers):
+                setattr(told, key, [each[index] for index in kept])
     return replaced(hf_model, decoder, smaller)  # type: ignore[return-value]
 
 

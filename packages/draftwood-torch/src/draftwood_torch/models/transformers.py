@@ -22,6 +22,8 @@ from draftwood_torch.models.submodules import GoingOn, going_on, list_of_layers,
 from draftwood_torch.models.support import attention_windows, end_tokens, require_tree_support
 from draftwood_torch.models.tensor_input import TensorInput
 
+WHOLE = ("hidden_size_per_layer_input", "num_kv_shared_layers")
+"""Settings of models whose layers read an input by their place, or keys of an earlier layer."""
 MOST_SMALLER = 32
 """Sets of layers left out whose models are kept; a search for layers tries hundreds."""
 
@@ -52,7 +54,9 @@ class TransformersModel(CachedModel[CachePool]):
         require_tree_support(hf_model, self.holds_states)
         pool = pool or CachePool(layer_shapes(hf_model), hf_model.dtype, hf_model.device)
         abilities: set[Ability] = {"hidden", "fork"}
-        abilities |= {"partial", "resume"} if list_of_layers(hf_model) else set()
+        text = hf_model.config.get_text_config()
+        if list_of_layers(hf_model) and not any(getattr(text, name, None) for name in WHOLE):
+            abilities |= {"partial", "resume"}
         abilities |= {"embeddings_and_head"} if final_norm(hf_model) else set()
         takes = inspect.signature(hf_model.forward).parameters
         abilities |= {"embeddings"} if "inputs_embeds" in takes else set()
@@ -61,9 +65,8 @@ class TransformersModel(CachedModel[CachePool]):
             abilities.add("mtp")
         attentions = attention_windows(hf_model)
         abilities |= {"window", "cache"} if set(attentions.values()) == {None} else set()
-        config = hf_model.config.get_text_config()
-        sizes = config.num_hidden_layers, config.hidden_size
-        super().__init__(config, pool, abilities, *sizes, hf_model.device)
+        sizes = text.num_hidden_layers, text.hidden_size
+        super().__init__(text, pool, abilities, *sizes, hf_model.device)
         self.hf_model = hf_model
         self.network = hf_model
         self.attentions = attentions

@@ -223,7 +223,7 @@ class Conversation:
         for _ in stream:
             pass
         self._count(stream.result)
-        found = edit.proposed(file, stream.result)
+        found = edit.proposed(file, stream.result, self.lm.thought(stream.sequence.prompt))
         found.show(self.manner.colour)
         self._edit = found if found.diff else None
         self._say("/write writes this" if found.diff else "the model would change nothing")

@@ -17,6 +17,7 @@ from draftwood.storage.home import expanded
 if TYPE_CHECKING:
     from draftwood.text.language_model import LanguageModel
     from draftwood.text.stream import Generation, Stream
+    from draftwood.text.thoughts import Thought
 
 WORDS = re.compile(r'(?:"([^"]+)"|(\S+))\s+(\S.*)', re.DOTALL)
 """A file, in quotes or not, and what is to be done."""
@@ -181,8 +182,8 @@ def _to_its_end(text: str) -> str:
     return text
 
 
-def proposed(file: OpenFile, result: "Generation") -> FileEdit:
-    """The change that an answer holds.
+def proposed(file: OpenFile, result: "Generation", thought: "Thought | None" = None) -> FileEdit:
+    """The change that an answer holds, behind its thought.
 
     Raises:
         ValueError: for an answer that was cut, or is empty.
@@ -192,6 +193,7 @@ def proposed(file: OpenFile, result: "Generation") -> FileEdit:
             f"the answer was cut after {len(result.token_ids)} tokens, so nothing is changed;"
             " /edit a shorter file"
         )
-    if not result.text.strip():
+    text = result.text if thought is None else thought.said(result.text)
+    if not text.strip():
         raise ValueError("the answer is empty, so nothing is changed")
-    return file.changed(result.text)
+    return file.changed(text)

@@ -35,6 +35,10 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
         edited = _edited(text, path, line, length)
         if _reads_as(edited, wanted):
             return edited
+    for end in range(len(path), 0, -1) if value is None else ():
+        edited = _without_table(text, path[:end])
+        if _reads_as(edited, wanted):
+            return edited
     return dump(wanted)  # inline tables, dotted keys
 
 
@@ -75,6 +79,16 @@ def _changed(table: Table, path: Sequence[str], value: Any) -> Table:
     if inner is None or inner == {}:
         del changed[first]
     return changed
+
+
+def _without_table(text: str, path: Sequence[str]) -> str:
+    """Lines without those of a table and of tables in it."""
+    kept, inside, name = list[str](), False, f"{'.'.join(path)}."
+    for each in text.split("\n"):
+        if header := HEADER.fullmatch(each):
+            inside = f"{header[1].strip()}.".startswith(name)
+        kept += [] if inside else [each]
+    return "\n".join([*kept, ""] if inside else kept)
 
 
 def _edited(text: str, path: Sequence[str], line: str | None, length: int) -> str:

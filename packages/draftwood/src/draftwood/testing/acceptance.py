@@ -106,7 +106,7 @@ def likeliest_p_value(tokens: Sequence[int], rows: Sequence[np.ndarray] | np.nda
     """
     law, count = np.ones(1), 0
     for token, row in zip(tokens, rows, strict=True):
-        chance = float(row.max())
+        chance = min(1.0, float(row[row == row.max()].sum()))  # equals count as one
         law = np.convolve(law, [1.0 - chance, chance])
         count += bool(row[token] == row.max())
     return min(1.0, 2.0 * float(min(law[: count + 1].sum(), law[count:].sum())))

@@ -69,6 +69,10 @@ class ScriptedRng(Rng):
             "exponential numbers have too many values to enumerate; test this one by sampling"
         )
 
+    def coming(self, count: int) -> list[float]:
+        self.uniform()  # refused, as all that is continuous
+        return []
+
     def accept(self, probability: float) -> bool:
         if math.isnan(probability):
             raise ValueError("asked to accept with a probability that is not a number")

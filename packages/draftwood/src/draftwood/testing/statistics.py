@@ -84,8 +84,9 @@ def ranked_chi_square(
     drawn = (order == as_array(tokens)[:, None]).astype(np.float64)
     if (chances[drawn > 0] <= 0.0).any():
         return 0.0
-    expected_from = chances.sum(0)[::-1].cumsum()[::-1]  # of each rank and those after it
-    ranks = max(1, int((expected_from >= 5.0).sum()))
+    expected = chances.sum(0)  # falls from rank to rank
+    kept = int((expected >= 5.0).sum())
+    ranks = max(1, kept + bool(expected[kept:].sum() >= 5.0))
     drawn, chances = (
         np.concatenate([t[:, : ranks - 1], t[:, ranks - 1 :].sum(-1, keepdims=True)], -1)
         for t in (drawn, chances)
