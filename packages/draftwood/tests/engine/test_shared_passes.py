@@ -14,9 +14,11 @@ from draftwood.drafters.drafter import Drafter, DraftRequest, DraftSession, Veri
 from draftwood.engine import Limits, Options, ParallelSampling, Scheduler
 from draftwood.methods import Method
 from draftwood.models.cached import CachedModel
+from draftwood.models.fingerprint import adapter_of
 from draftwood.models.model import ModelOutput
 from draftwood.models.native import NativeModel
 from draftwood.models.parts import PackedInput
+from draftwood.models.requirements import require_mtp_head
 from draftwood.models.shared import SharedPasses, shared_passes
 from draftwood.sampling import Context, Sampling
 from draftwood.stats import Step
@@ -261,3 +263,13 @@ def test_a_language_model_shares_passes_of_its_draft_model(draft: NativeModel) -
     assert isinstance(drafter, DraftModel)
     assert isinstance(drafter.model, SharedPasses)
     assert drafter.model.inner is draft
+
+
+def test_a_wrapped_model_has_no_layer_of_its_own_and_keeps_its_adapters_mark() -> None:
+    model = NativeModel(tiny_llama(1, layers=1))
+    model.abilities |= {"mtp"}
+    vars(model)["adapter"] = "mark"
+    wrapped = SharedPasses(model)
+    with pytest.raises(ValueError, match="'mtp'"):
+        require_mtp_head(wrapped, "method 'mtp'")
+    assert adapter_of(wrapped) == "mark"

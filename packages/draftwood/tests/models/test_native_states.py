@@ -14,6 +14,7 @@ from draftwood.models.decoder_model import DescribedModel
 from draftwood.models.model import CacheFullError, ForwardInput, ModelSession
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
+from draftwood.models.shared import shared_passes
 from draftwood.native import library
 from draftwood.native.formats import CacheType, Products
 from draftwood.sampling import Sampling
@@ -454,3 +455,35 @@ def test_methods_write_what_plain_decoding_writes(name: str) -> None:
 @pytest.mark.parametrize("name", thinned(NAMES, 8, first=5))
 def test_methods_write_the_same_over_state_spaces(name: str) -> None:
     assert_writes_as_plain(name, native("granite-states", "int8"), 50)
+
+
+def test_a_state_that_nobody_made_is_not_known_to_those_who_come_behind_it() -> None:
+    model, tokens = native(), some_tokens(LENGTH)
+    prefixes, first, second = Prefixes(model), model.start(), model.start()
+    first.extend(tokens[:20])
+    first.forward(DraftTree.chain(tokens[20:64]))
+    first.commit(list(range(44)))  # fills a block in which no pass begins
+    second.extend(tokens[:64])
+    for token in tokens[64:85]:
+        second.extend([token])
+    prefixes.remember(first, tokens[:64])
+    prefixes.remember(second, tokens[:85])
+    first.close()
+    third, known = prefixes.start(tokens)
+    assert known == 85
+    third.extend(tokens[85:96])
+    third.extend(tokens[96:100])
+    text = [*tokens[:64], (tokens[64] + 1) % VOCAB, *some_tokens(9, 2)]
+    began, known = prefixes.start(text)
+    assert known == 64
+    assert np.array_equal(logits(began, text[64:]), logits(model.start(), text)[64:])
+
+
+def test_places_behind_a_wrapped_model_are_reserved_behind_states_that_are_known() -> None:
+    model, tokens = native(), some_tokens(LENGTH)
+    session: Any = shared_passes(model).start()
+    session.extend(tokens[:100])
+    session.rewind(57)
+    session.reserve(8)
+    pool = pool_of(model)
+    assert pool._memories.keys() >= {pool.blocks_of(session.slot)[0]}  # of which block 1 is made

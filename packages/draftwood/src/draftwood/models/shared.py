@@ -22,9 +22,9 @@ class SharedPasses(CachedModel):
     """
 
     def __init__(self, inner: CachedModel, first: bool = True) -> None:
-        sizes = inner.layers, inner.hidden_size
-        super().__init__(inner.config, inner.pool, inner.abilities, *sizes, inner.device)
-        self.inner, self.first = inner, first
+        sizes, abilities = (inner.layers, inner.hidden_size), inner.abilities - {"mtp"}
+        super().__init__(inner.config, inner.pool, abilities, *sizes, inner.device)
+        self.inner, self.first, self.adapter = inner, first, inner.adapter
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -38,6 +38,9 @@ class SharedPasses(CachedModel):
 
     def check(self, layers: Layers) -> None:
         self.inner.check(layers)
+
+    def catch_up(self, slot: int, length: int) -> bool:
+        return self.inner.catch_up(slot, length)
 
     def run(self, parts: Sequence[Packed]) -> list[Any]:
         return list(wait(self.inner, parts, self._by_slot, self.first))

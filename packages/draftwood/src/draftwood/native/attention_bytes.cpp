@@ -8,9 +8,6 @@ namespace draftwood {
 
 namespace {
 
-constexpr int LOW_STEPS = 1 << LOW_BITS;
-constexpr float MOST_WEIGHT = 127 * LOW_STEPS + 124;
-
 // Sums, as many as one instruction adds to.
 #if defined(DRAFTWOOD_BYTE_DOTS)
 typedef Register Sums;

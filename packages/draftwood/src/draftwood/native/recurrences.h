@@ -425,8 +425,9 @@ inline void mark_states(const CacheShape& shape, const Lineage& lineage) {
         float* const memory = shape.memory(lineage.blocks[block]);
         return memory ? &CacheShape::knows_state(memory) : nullptr;
     };
-    if (!known(first) || !*known(first))  // it was made of the blocks before it
-        for (int64_t block = first - 1; block > 0 && known(block); block--) *known(block) = true;
+    if (!known(first) || !*known(first))  // it was made of those before it, back to a known one
+        for (int64_t block = first - 1; block > 0 && known(block) && !*known(block); block--)
+            *known(block) = true;
     for (int64_t block = first; block <= last; block++)
         if (known(block)) *known(block) = block == first || lineage.grows();
 }
