@@ -86,6 +86,7 @@ try:
     from draftwood_methods.drafters.pruned import Pruned
     from draftwood_methods.drafters.stand import Stand
     from draftwood_methods.drafters.token_recycling import TokenRecycling
+    from draftwood_methods.drafters.windowed import Windowed
     from draftwood_methods.exits import Exits
     from draftwood_methods.n_grams import NGramSession, NGramSource, NGramTables
     from draftwood_methods.shapes import Until
@@ -121,6 +122,7 @@ except ModuleNotFoundError:
     Stand = Absent
     TokenRecycling = Absent
     Until = Absent
+    Windowed = Absent
     # these need none of the package's others
     NGramSession, NGramSource, NGramTables = of_file("n_grams", "Session", "Source", "Tables")
 

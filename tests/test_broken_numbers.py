@@ -46,7 +46,9 @@ NEGATIVE_NAN = torch.tensor([-4194304], dtype=torch.int32).view(torch.float32).i
 @pytest.fixture(params=["in C++", "in NumPy"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in NumPy":
-        monkeypatch.setattr("draftwood.native.rows.in_cpp", lambda rows: False)
+        drafters = ("drafters.draft_model", "drafters.draft_vocabulary")
+        for module in ("native.rows", "sampling", *drafters):
+            monkeypatch.setattr(f"draftwood.{module}.in_cpp", lambda rows: False)
     return request.param
 
 

@@ -188,9 +188,20 @@ def test_law_of_stand(rule: Verifier, off: Written) -> None:
 
 
 @pytest.mark.parametrize("rule", [Rejection(), Traversal()], ids=lambda rule: rule.name)
-def test_law_of_parts_of_the_target(rule: Verifier, off: Written) -> None:
+def test_law_of_parts_of_the_target(
+    rule: Verifier, off: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = TransformersModel(tiny_llama(3, layers=4, vocab=VOCAB))
     sampling = MOST["penalties + bias"]
+    # by what it usually expects, the first tree of so few layers is empty
+    monkeypatch.setattr("draftwood_methods.drafters.dynamic_exit.EXPECTED", 0.9)
+    drafted, judge = list[int](), type(rule).__call__
+
+    def noted(own: Verifier, tree: DraftTree, *given: Any) -> Any:
+        drafted.append(len(tree) - 1)
+        return judge(own, tree, *given)
+
+    monkeypatch.setattr(type(rule), "__call__", noted)
     for drafter in (
         LayerSkip(frozenset({1, 2}), Widths((1, 1))),
         LayerSkip(frozenset({2}), Widths((2,))),
@@ -198,7 +209,9 @@ def test_law_of_parts_of_the_target(rule: Verifier, off: Written) -> None:
         DynamicExit((1, 3), longest=2),
         LayerSearch(halves=False, shape=Widths((2,))),
     ):
+        drafted.clear()
         assert off(model, drafter, rule, sampling) < TOLERANCE
+        assert max(drafted) > 0, drafter.name
 
 
 def test_law_of_guesses_drawn_from_the_last_pass(off: Written) -> None:

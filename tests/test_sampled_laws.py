@@ -28,6 +28,7 @@ from draftwood.drafters import (
     RacedJacobi,
     SuffixDecoding,
 )
+from draftwood.drafters.int4_self_draft import Int4SelfDraft
 from draftwood.engine import Options, generate_batch
 from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
@@ -66,6 +67,7 @@ from roads import (
     Stand,
     TokenRecycling,
     TransformersModel,
+    Windowed,
     numbers,
     tiny_llama,
     torch,
@@ -264,8 +266,10 @@ def in_part(model: Model) -> list[Drafter]:
 
 @pytest.mark.proof
 def test_laws_of_parts_of_a_real_model(native: NativeModel) -> None:
-    skipping, exiting = in_part(native)
+    (skipping, exiting), tree = in_part(native), Widths((2, 1))
     ways = [(skipping, Rejection()), (skipping, Traversal()), (exiting, Rejection())]
+    ways += [(Windowed(0, 16, tree), Rejection())]
+    ways += [(Int4SelfDraft(tree), Rejection())] if "int4" in native.abilities else []
     assert law_of_texts(native, ways, sample_size(VOCAB)) > LEVEL
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 
 import draftwood
 from draftwood.text.language_model import LanguageModel
+from draftwood_serve.errors import as_json
 from draftwood_serve.formats.answers import WholeText
 from draftwood_serve.formats.ollama import OllamaAnswer, Say, as_message, as_response
 from draftwood_serve.ollama import of_chat, of_generate
@@ -229,6 +231,13 @@ def test_a_call_that_the_end_cuts_is_none(cut: int) -> None:
     whole = asyncio.run(OllamaAnswer(answer, as_message, True).whole())
     wanted = {"function": {"name": "now", "arguments": {"zone": "UTC"}}}
     assert whole["message"]["tool_calls"] == [wanted]
+
+
+def test_numbers_beyond_floats_are_told_as_the_largest() -> None:
+    answer: Any = Written(CALL.replace('"UTC"', "-1e999"))
+    whole = json.loads(as_json(asyncio.run(OllamaAnswer(answer, as_message, True).whole())))
+    found = whole["message"]["tool_calls"][0]["function"]["arguments"]
+    assert found == {"zone": -sys.float_info.max}
 
 
 def test_tools_and_their_answers_are_read() -> None:

@@ -62,6 +62,8 @@ def test_texts_have_the_form_that_is_asked_for(former: RunningServer, kind: str,
     ("form", "reason"),
     [
         ({}, "one of json, regex, choice and grammar"),
+        ({"json": None}, "one of json, regex, choice and grammar"),
+        ({"json": "null"}, "one of json, regex, choice and grammar"),
         ({"regex": "a", "choice": ["b"]}, "one of json, regex, choice and grammar"),
         ({"regex": "("}, "regular expression"),
         ({"grammar": "begin: 1"}, "Lark"),
@@ -77,6 +79,12 @@ def test_forms_that_cannot_be_kept_are_refused(
     error = former.refused(path, 400, **asked(path), structured_outputs=form)
     assert reason in error["message"]
     assert error["param"].startswith("structured_outputs")
+
+
+def test_a_choice_may_hold_any_character(former: RunningServer) -> None:
+    form = {"choice": ['a\u007f"'], "regex": None}
+    found = former.post("/v1/completions", **asked("/v1/completions"), structured_outputs=form)
+    assert found["choices"][0]["text"] == 'a\u007f"'
 
 
 def test_a_text_has_one_form(former: RunningServer) -> None:

@@ -312,7 +312,7 @@ def _form(lm: LanguageModel, kind: str, value: Any) -> Any:
     """Grammar of an answer that is no thought."""
     if kind == "choice":
         texts = (json.dumps(each, ensure_ascii=False) for each in value)  # as Lark quotes
-        kind, value = "grammar", f"start: {' | '.join(texts)}"
+        kind, value = "grammar", f"start: {' | '.join(texts)}".replace("\x7f", "\\u007f")
     found = lm.grammars.regex(value) if kind == "regex" else lm.grammars.lark(value)
     return replace(found, begins_at_once=True)
 

@@ -118,8 +118,7 @@ def _formed(body: SamplingBody, others: dict[str, Any]) -> dict[str, Any]:
     if others.get("json_schema") is not None or others.get("tools"):
         other = "response_format" if others.get("json_schema") is not None else "tools"
         raise bad_request(f"give {other} or structured_outputs, not both", "structured_outputs")
-    (name,) = wanted.model_fields_set
-    value = getattr(wanted, name)
+    ((name, value),) = wanted.given.items()
     form = {name: value} if name == "json_schema" else {"form": (name, value)}
     return {**others, **form, "format_field": "structured_outputs"}
 

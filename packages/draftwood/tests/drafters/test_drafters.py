@@ -351,3 +351,25 @@ def test_layer_skip_needs_layers() -> None:
     drafter: Drafter = LayerSkip(frozenset({1}))
     with pytest.raises(ValueError, match="layers"):
         drafter.start(request_for(TableModel(torch.zeros(4, 4))))
+
+
+class Spending(PromptLookup):
+    """Uses up numbers that the target's own draws need."""
+
+    name: ClassVar[str] = "spending"
+
+    def start(self, request: DraftRequest) -> DraftSession:
+        inner = super().start(request)
+        propose = inner.propose
+
+        def spend(root: int, context: Context) -> DraftTree:
+            request.rng.draw(np.ones(2, np.float32))
+            return propose(root, context)
+
+        inner.propose = spend  # type: ignore[method-assign]
+        return inner
+
+
+def test_a_drafter_that_uses_up_draws_is_caught(target: TransformersModel) -> None:
+    with pytest.raises(AssertionError, match="the text of a seed is not the model's own"):
+        check_drafter(Spending(), target)

@@ -64,6 +64,8 @@ def test_names_of_properties_have_one_spelling(
     assert of_tool is not None
     for arguments, fitting in ((right, True), (wrong, False)):
         assert fits(of_tool, f"{OPEN}{arguments}{CLOSE}") == fitting
+    lark = compiler.lark(f"start: %json {json.dumps(schema)}")
+    assert (fits(lark, right), fits(lark, wrong)) == (True, False)
 
 
 LISTS = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -80,6 +82,8 @@ LISTS = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
         ({**LISTS, "minProperties": 2}, False),
         ({**LISTS, "properties": {**LISTS["properties"], "c": False}}, False),
         ({"type": "object"}, False),
+        ({**LISTS, "unevaluatedProperties": False}, True),
+        ({**LISTS, "unevaluatedProperties": {"type": "string"}}, False),
         ({"allOf": [{"$ref": "#/$defs/own"}], "title": "One", "$defs": {"own": LISTS}}, True),
         ({"anyOf": [{"$ref": "#/$defs/own"}, {"type": "null"}], "$defs": {"own": LISTS}}, True),
         ({"type": "object", "$ref": "#/$defs/own", "$defs": {"own": LISTS}}, True),
@@ -267,6 +271,30 @@ def call_of(compiler: Compiler, parameters: dict[str, Any], strict: bool = False
     found = compiler.tools([Tool("f", "", parameters, strict)], ToolChoice("named", "f"))
     assert found is not None
     return lambda arguments: fits(found, f"{OPEN}{json.dumps(arguments)}{CLOSE}")
+
+
+def test_properties_that_a_condition_names_stay_possible(compiler: Compiler) -> None:  # noqa: F811
+    kind = {"properties": {"kind": {"enum": ["a", "b"]}}, "required": ["kind"]}
+    then = {"properties": {"number": {"type": "integer"}}, "required": ["number"]}
+    for asked in (
+        {"if": {"properties": {"kind": {"const": "b"}}}, "then": then},
+        {"dependentSchemas": {"kind": then}},
+    ):
+        assert call_of(compiler, {**kind, **asked})({"kind": "b", "number": 1})
+
+
+def test_counts_that_meet_very_many_names_are_refused_at_once(
+    compiler: Compiler,  # noqa: F811
+) -> None:
+    names = {f"p{number}": {"type": "integer"} for number in range(201)}
+    whole = {"type": "object", "properties": names, "additionalProperties": False}
+    for schema in (
+        {"allOf": [whole, {"minProperties": 1}]},
+        {"$ref": "#/$defs/own", "minProperties": 1, "$defs": {"own": whole}},
+    ):
+        with pytest.raises(ValueError, match="more than 200 names of properties"):
+            compiler.json_schema(schema)
+        assert call_of(compiler, schema)({"p7": 1})
 
 
 def test_counts_of_properties_are_left_out_of_tools(compiler: Compiler) -> None:  # noqa: F811

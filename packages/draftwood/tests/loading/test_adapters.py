@@ -25,6 +25,7 @@ from draftwood.models.model import Model
 from draftwood.models.native import NativeModel
 from draftwood.native import library
 from draftwood.tokenizer import open_tokenizer
+from draftwood_torch.loading.adapters import adapt
 from families import hf_model, some_tokens
 from gguf_writing import write_gguf
 
@@ -299,3 +300,12 @@ def test_commands_write_with_it(tmp_path: Path, target: str) -> None:
     without = json.loads(run("generate", "ab", "--model", target, *usual).stdout)
     assert plain["text"] == drafted["text"] != without["text"]
     assert run("compare", "ab", "--methods", "suffix", *named).exit_code == 0
+
+
+def test_an_adapter_is_not_added_to_floats_that_scales_belong_to(tmp_path: Path) -> None:
+    _, adapter, _ = model_and_adapter(tmp_path)
+    model: Any = copy.deepcopy(hf_model("llama"))
+    module = model.model.layers[0].self_attn.q_proj
+    module.weight = torch.nn.Parameter(module.weight.to(torch.float8_e4m3fn), requires_grad=False)
+    with pytest.raises(ValueError, match="are quantised"):
+        adapt(model, LoraAdapter.read(adapter).placed)

@@ -137,6 +137,8 @@ HEADS = "attention.head_count_kv"
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
+        (PLAIN, {"rope.scaling.finetuned": False}, "its queries and keys have no positions"),
+        (BESIDE, {"rope.scaling.finetuned": False}, "its queries and keys have no positions"),
         (PLAIN, {"expert_used_count": 5}, "each token goes to 5 of 4 experts"),
         (PLAIN, {"expert_weights_scale": 2.5}, r"granitemoe\.expert_weights_scale = 2\.5"),
         (PLAIN, {"expert_gating_func": 2}, r"granitemoe\.expert_gating_func = 2"),

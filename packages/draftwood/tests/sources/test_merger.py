@@ -74,7 +74,10 @@ def test_another_setting_gives_other_trees() -> None:
         results.append(
             trees(kind((NGrams(),), Estimator(strength=strength), request), request, model, 1)
         )
-    assert results[0] != results[1]
+    assert any(
+        ours.tokens != theirs.tokens or ours.chances != pytest.approx(theirs.chances, rel=1e-9)
+        for (ours, _), (theirs, _) in zip(*results, strict=False)
+    )
 
 
 def test_cut_distributions_are_learnt_as_they_are_cut() -> None:

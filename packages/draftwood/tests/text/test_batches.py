@@ -74,7 +74,7 @@ def test_each_text_of_a_list_is_that_of_its_prompt_alone(
 def test_answer_i_is_the_text_of_the_seed_plus_i(
     by_method: LanguageModel, temperature: float, prompt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("draftwood.models.model.CHUNK", 100)
+    monkeypatch.setattr("draftwood.engine.prefill.CHUNK", 100)
     options = {"max_new_tokens": 9, "temperature": temperature, "logprobs": 2}
     result = by_method.generate(prompt, n=4, seed=11, **options)
     alone = [by_method.generate(prompt, seed=11 + number, **options) for number in range(4)]

@@ -1,6 +1,7 @@
 """Ollama's answers, whole and line by line."""
 
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -94,11 +95,18 @@ class OllamaAnswer:
 
 
 def _arguments(told: str) -> Any:
-    """Arguments of a whole call; none where they are no JSON all the same."""
+    """Arguments of a whole call; none where they are no JSON all the same.
+
+    The largest float stands for numbers beyond it, which JSON may hold.
+    """
     try:
-        return json.loads(told)
-    except ValueError:
+        return json.loads(told, parse_float=_finite)
+    except (ValueError, RecursionError):
         return {}
+
+
+def _finite(told: str) -> float:
+    return max(-sys.float_info.max, min(float(told), sys.float_info.max))
 
 
 def durations_of(job: TextJob, written: int) -> dict[str, int]:

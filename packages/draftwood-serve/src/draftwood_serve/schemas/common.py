@@ -220,9 +220,15 @@ class StructuredOutputs(Strict):
     choice: Annotated[Items[str], Field(min_length=1, max_length=1024)] | None = None
     grammar: str | None = None
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Fields that have a value."""
+        told = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: each for name, each in told.items() if each is not None}
+
     @model_validator(mode="after")
     def _require_one(self) -> "StructuredOutputs":
-        if len(self.model_fields_set) != 1:
+        if len(self.given) != 1:
             told = "give one of json, regex, choice and grammar"
             raise PydanticCustomError("value_error", told)
         return self

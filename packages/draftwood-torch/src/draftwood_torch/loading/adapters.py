@@ -7,6 +7,9 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types of weights that no scales belong to."""
+
 
 @torch.no_grad()
 def adapt(hf_model: Any, changes_of: Callable[[Mapping[str, Any]], Any]) -> None:
@@ -21,7 +24,7 @@ def adapt(hf_model: Any, changes_of: Callable[[Mapping[str, Any]], Any]) -> None
     changes = changes_of({name: _shape(each) for name, each in modules.items()})
     for name, change in changes.items():
         weight: Any = modules[name].weight
-        if not weight.is_floating_point():
+        if weight.dtype not in FLOATS:
             raise ValueError(
                 f"the weights of {name} are quantised, and an adapter is added to floats; name the"
                 " model in floats"

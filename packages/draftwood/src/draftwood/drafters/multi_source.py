@@ -145,6 +145,10 @@ class MultiSource(Drafter):
             known = (*known, resources.datastore)
         return cls((*known, *_of_head(resources)), Budget.of(resources.curve))
 
+    @property
+    def most_nodes(self) -> int:
+        return self.budget.max_draft_tokens
+
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return frozenset({"chosen", "coupled"})

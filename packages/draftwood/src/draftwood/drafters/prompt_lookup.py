@@ -40,6 +40,10 @@ class PromptLookup(Drafter):
     def __post_init__(self) -> None:
         positive("ngram, length and branches", (self.ngram, self.length, self.branches))
 
+    @property
+    def most_nodes(self) -> int:
+        return self.length * self.branches
+
     def new_index(self) -> "NGramIndex":
         """An index of a text, empty yet."""
         return NGramIndex(self.ngram)

@@ -56,6 +56,10 @@ class SuffixDecoding(Drafter):
     def build(cls, resources: Resources) -> Drafter:
         return cls(datastore=resources.datastore, budget=Budget.of(resources.curve))
 
+    @property
+    def most_nodes(self) -> int:
+        return self.budget.max_draft_tokens
+
     @classmethod
     def labels(cls, shape: Shape | None) -> frozenset[Draw]:
         return MultiSource.labels(shape)

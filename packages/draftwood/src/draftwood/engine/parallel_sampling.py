@@ -57,7 +57,8 @@ class ParallelSampling:
     def status(self) -> SequenceStatus:
         if self._in_prompt:
             first = self.members[0].status
-            return replace(first, wants=first.wants + len(self.members) - 1)  # a copied end each
+            copied = 1 if first.cache is None else 1 + first.cache.beside  # the end, for each
+            return replace(first, wants=first.wants + (len(self.members) - 1) * copied)
         each = [member.status for member in self.members if member.finish_reason is None]
         return SequenceStatus(
             sum(one.prompt_left for one in each),

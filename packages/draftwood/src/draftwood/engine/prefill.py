@@ -45,6 +45,7 @@ class Prefill(TextHolder):
         logprobs: where the prompt's log-probabilities are wanted.
         reused: tokens of the prompt that were in the cache.
         is_alone: whether no other answer copies what it computes.
+        tree_rows: for which the cache keeps blocks, the root's among them.
         promised: blocks that the trees of others take in the same pass, which do not give way.
         rerun_seconds: of passes over a text that was preempted, until a step tells them.
     """
@@ -63,7 +64,7 @@ class Prefill(TextHolder):
         self._learnt = 0  # tokens that the drafter knows
         self._seconds: dict[str, float] = {}  # by phase so far
         self.cache = block_cache(text.target)
-        self._tree_rows = max(LEAST_ROWS, 1 + text.drafter.most_nodes)
+        self.tree_rows = max(LEAST_ROWS, 1 + text.drafter.most_nodes)
 
     @property
     def length(self) -> int:
@@ -84,9 +85,9 @@ class Prefill(TextHolder):
         """
         if self.cache is None or self.cache.free_blocks is None:
             return 0
-        rows = self.left + self._tree_rows
+        rows = self.left + self.tree_rows
         if self.session is None or not self.session.length:
-            return self.cache.blocks_for(rows) - self._shared_blocks
+            return self.cache.blocks_for(rows) + self.cache.beside - self._shared_blocks
         return self.session.wants(rows)
 
     @property

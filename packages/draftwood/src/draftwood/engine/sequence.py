@@ -170,11 +170,11 @@ class Sequence:
 
     def preempt(self) -> bool:
         """Give the cache back for now; False where there is none."""
-        if not self.prefill.length:
-            return False
-        self.prefill.preempt()
-        self.executor.preempt()
-        return True
+        has_tokens = self.prefill.length > 0
+        self.prefill.preempt()  # a pass that failed may have left blocks without tokens
+        if has_tokens:
+            self.executor.preempt()
+        return has_tokens
 
     def close(self) -> None:
         """Give the caches back, and end the drafter's session; a second call does nothing."""

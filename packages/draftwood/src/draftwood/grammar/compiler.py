@@ -301,9 +301,18 @@ def _with_mended_schemas(grammar: str) -> str:
             schema, behind = json.JSONDecoder().raw_decode(grammar, found.end())
         except (ValueError, RecursionError):  # told by the compiler
             continue
-        parts += [grammar[end : found.end()], json.dumps(mended(schema))]
+        parts += [grammar[end : found.end()], json.dumps(_spelled(mended(schema)))]
         end = behind
     return "".join([*parts, grammar[end:]])
+
+
+def _spelled(schema: Any) -> Any:
+    """A schema of a Lark grammar in our spelling, where it does not choose its own."""
+    own = schema.get("x-guidance", {}) if isinstance(schema, dict) else None
+    if not schema or not isinstance(own, dict):  # {} may stand in a quoted text
+        return schema
+    ours = {"json_allowed_escapes": ESCAPES} if "whitespace_flexible" in own else SPELLING
+    return {**schema, "x-guidance": {**ours, **own}}
 
 
 def _require_text(what: str, text: object) -> None:

@@ -19,6 +19,12 @@ the other where a keyword such as ``anyOf`` stands between.
 COUNTS, PATTERNS = ("minProperties", "maxProperties"), ("pattern", "patternProperties", "format")
 OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 """Keywords that speak of properties that are not listed."""
+CONDITIONS = ("if", "dependentSchemas", "dependencies", "dependentRequired")
+"""Keywords that ask for more of the same value where something holds."""
+MOST_COUNTED = 200
+"""Names of properties in a document whose counts may meet those of another of its schemas: the
+compiler has a grammar of all others for each.
+"""
 MOST_OPTIONAL = 40
 """Optional properties of which one must be there: a grammar has an alternative for each."""
 SET_SIGNS = ("[", "&&", "--", "~~")
@@ -49,14 +55,30 @@ def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) ->
     too_many = steps_are_too_many(schemas)
     if too_many and lenient:
         without = (*without, "multipleOf")
-    stays_open = meet(schemas, besides=("type", "nullable"))
+    counted = meet(schemas) and _counts_many_names(schemas)
+    if counted and lenient:
+        without = (*without, *COUNTS)
+    asks_more = any(key in each for each in schemas for key in CONDITIONS)
+    stays_open = asks_more or meet(schemas, besides=("type", "nullable"))
     found = _Mending(lenient, frozenset(without), meet(schemas), stays_open).of(schema)
     if too_many and not lenient:
         raise ValueError(
             "the JSON schema cannot be followed: its values of multipleOf have too large a common"
             " multiple; give steps that divide one another, or leave them out"
         )
+    if counted and not lenient:
+        raise ValueError(
+            "the JSON schema cannot be followed: minProperties or maxProperties in a document with"
+            f" more than {MOST_COUNTED} names of properties; leave them out"
+        )
     return found
+
+
+def _counts_many_names(schemas: Iterable[Mapping[str, Any]]) -> bool:
+    """True if objects are counted in a document with very many names of properties."""
+    schemas = [*schemas]
+    names = {name for each in schemas for name in _names(each.get("properties"))}
+    return len(names) > MOST_COUNTED and any(key in each for each in schemas for key in COUNTS)
 
 
 def _schemas_in(document: Any) -> Iterator[Mapping[str, Any]]:
@@ -144,6 +166,9 @@ class _Mending:
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
     """A schema without other properties, where it lists some and does not speak of others."""
+    if "unevaluatedProperties" in schema:  # no other schema tells of the same value
+        schema = dict(schema)
+        schema.setdefault("additionalProperties", schema.pop("unevaluatedProperties"))
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, Mapping) or any(key in schema for key in OTHERS):
         return schema

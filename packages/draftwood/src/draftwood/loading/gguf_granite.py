@@ -31,10 +31,7 @@ NETWORK_AT = "shared_mlp."
 
 def granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     """llama.cpp takes a flag of scaled positions for whether there are positions at all."""
-    if not metadata.take("rope.scaling.finetuned", True):
-        raise UnknownArchitectureError(
-            "its queries and keys have no positions (rope.scaling.finetuned)"
-        )
+    _require_positions(metadata)
     metadata.take(SHARED)  # of experts, which there are none of
     has_bias = _has(metadata, "ffn_up.bias")
     return _scales(metadata, common) | _without_states(metadata) | {"mlp_bias": has_bias}
@@ -42,11 +39,19 @@ def granite(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
 
 def mixture(metadata: Metadata, common: dict[str, Any]) -> dict[str, Any]:
     """All layers have attention and experts; a network beside them makes it another class."""
+    _require_positions(metadata)
     found = _scales(metadata, common) | _without_states(metadata)
     found |= local_experts(metadata, common)
     width = metadata.take(SHARED, 0)
     shared = {"model_type": "granitemoeshared", "shared_intermediate_size": width}
     return found | (shared if width else {})
+
+
+def _require_positions(metadata: Metadata) -> None:
+    if not metadata.take("rope.scaling.finetuned", True):
+        raise UnknownArchitectureError(
+            "its queries and keys have no positions (rope.scaling.finetuned)"
+        )
 
 
 def hybrid(metadata: Metadata) -> dict[str, Any]:
@@ -73,8 +78,11 @@ def hybrid(metadata: Metadata) -> dict[str, Any]:
 
 def _scales(metadata: Metadata, common: Mapping[str, Any]) -> dict[str, Any]:
     usual = common["head_dim"] ** -0.5  # what llama.cpp takes where nothing is said
-    scales = {name: metadata.take(key, 1.0) for key, name in SCALES.items()}
-    scales["attention_multiplier"] = metadata.take("attention.scale", usual)
+    # 0 is none in llama.cpp, but for logits, where nothing is divided by it
+    scales = {
+        name: metadata.take(key, 1.0) or float(key != "logit_scale") for key, name in SCALES.items()
+    }
+    scales["attention_multiplier"] = metadata.take("attention.scale", usual) or usual
     return scales | {"attention_bias": _has(metadata, "attn_q.bias")}
 
 

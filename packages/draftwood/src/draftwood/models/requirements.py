@@ -52,10 +52,12 @@ class BlockCache(Protocol):
     Attributes:
         limit: most bytes that it may take; None for no limit.
         block_bytes: of a block.
+        beside: blocks for which each text has bytes beside its own, at most.
     """
 
     limit: int | None
     block_bytes: int
+    beside: int
 
     @property
     def free_blocks(self) -> int | None:

@@ -157,7 +157,7 @@ struct SuffixAutomaton {
         while ((state = after(match.state, token)) == NONE) {
             match.state = link(match.state);
             if (match.state == NONE) return {};
-            match.matched = length_of(match.state);
+            match.matched = std::min(match.matched, length_of(match.state));
         }
         return match.matched < deepest ? Match{state, match.matched + 1}
                                        : Match{cut(state, deepest), deepest};

@@ -80,8 +80,10 @@ def check_drafter(drafter: Drafter, target: Model | None = None) -> None:
         assert text(drafter, prompt, 0.0) == text(Nothing(), prompt, 0.0), (
             "the greedy text is not the model's own"
         )
-        assert text(drafter, prompt, 1.0) == text(drafter, prompt, 1.0), (
-            "the same seed gives different texts"
+        drawn = text(drafter, prompt, 1.0)
+        assert drawn == text(drafter, prompt, 1.0), "the same seed gives different texts"
+        assert drawn == text(Nothing(), prompt, 1.0), (
+            "the text of a seed is not the model's own: drafts have used up its draws"
         )
     together: list[list[int]] = [[] for _ in prompts]
     options = Options(Sampling(1.0), 24, seed=3)

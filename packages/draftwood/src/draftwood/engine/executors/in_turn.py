@@ -57,6 +57,9 @@ class InTurn(TextHolder):
             tree.draw in ("chosen", "coupled") and tree.draw in exact_for
         ):
             tree = text.branches.fit(tree, max_draft_len)
+            cache, rows = text.prefill.cache, text.prefill.tree_rows
+            if len(tree) > rows and cache is not None and cache.free_blocks is not None:
+                tree = tree.keep(range(rows))  # the cache has no room for all that is forced
         if text.options.exact and len(tree) > 1 and tree.draw not in exact_for:
             raise ValueError(
                 f"{text.verifier.name} verification changes what the model would say on {tree.draw}"

@@ -17,7 +17,7 @@ LATE = PLACES // 2
 MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 30
 """Memories of texts that nobody writes, from which prompts that begin alike go on; one at least."""
 
-OF_A_TEXT = 3
+OF_A_TEXT = 4
 """Memories that a text takes at most, but for passes over more places."""
 
 
