@@ -479,11 +479,16 @@ def test_a_state_that_nobody_made_is_not_known_to_those_who_come_behind_it() -> 
     assert np.array_equal(logits(began, text[64:]), logits(model.start(), text)[64:])
 
 
-def test_places_behind_a_wrapped_model_are_reserved_behind_states_that_are_known() -> None:
-    model, tokens = native(), some_tokens(LENGTH)
+def test_a_wrapped_model_catches_up_before_places_are_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, asked = native(), list[int]()
+    catch_up = model.catch_up
+    monkeypatch.setattr(
+        model, "catch_up", lambda slot, length: asked.append(length) or catch_up(slot, length)
+    )
     session: Any = shared_passes(model).start()
-    session.extend(tokens[:100])
+    session.extend(some_tokens(LENGTH)[:100])
     session.rewind(57)
     session.reserve(8)
-    pool = pool_of(model)
-    assert pool._memories.keys() >= {pool.blocks_of(session.slot)[0]}  # of which block 1 is made
+    assert asked[-1] == 43
