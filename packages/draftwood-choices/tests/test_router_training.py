@@ -66,7 +66,8 @@ def test_the_command_writes_a_router_that_the_rule_reads(
     monkeypatch.setattr(steps, "LONGEST", 6)  # these models write no blank lines
     file = tmp_path / "router.json"
     asked = ("--leader", target, "--model", draft, "--max-new-tokens", "60")
-    done = run("train", "router", str(file), *asked, "--limit", "6", "--temperature", "1")
+    more = ("--limit", "6", "--temperature", "1", "--tau", "0.5")
+    done = run("train", "router", str(file), *asked, *more)
     assert done.exit_code == 0, done.output
     assert "AUC held out" in done.stderr or "steps held out" in done.stderr
     router = StepWeights.load(file)
@@ -84,7 +85,7 @@ def test_a_course_that_was_stopped_goes_on(
 
     monkeypatch.setattr(steps, "LONGEST", 6)
     asked = ("--leader", target, "--model", draft, "--max-new-tokens", "60", "--limit", "6")
-    asked += ("--temperature", "1", "--together", "1")
+    asked += ("--temperature", "1", "--together", "1", "--tau", "0.5")
     whole, file = tmp_path / "whole.json", tmp_path / "router.json"
     assert run("train", "router", str(whole), *asked).exit_code == 0
     written, text = list[str](), RouterCourse._text

@@ -25,7 +25,8 @@ WAYS = ("superposed", "nucleus batch", "distinct, T = 0")
 
 def _clean(folder: RecordFolder[Any]) -> list[Any]:
     """Records of a folder all of whose starts were of clean commits; none of another."""
-    return folder.read() if all(map(is_clean, folder.commits())) else []
+    found = folder.read()
+    return found if found and all(map(is_clean, folder.commits())) else []
 
 
 def two_writers(name: str = "two-writers", results: Path = RESULTS) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,12 +52,16 @@ def test_stored_records_are_those_that_the_same_options_ask_for(name: str) -> No
 @pytest.mark.parametrize("name", [name for name in RUNS if is_thrifty(name)])
 def test_thrifty_runs_go_on_with_other_defaults_of_what_they_do_not_read(name: str) -> None:
     before = read_run(RESULTS / name)
-    protocol = from_json({each: own for each, own in before.options.items() if each not in PROOF})
+    settings = before.options["settings"]
+    others = {each: own for each, own in settings.items() if each not in PROOF}
+    protocol: Any = from_json({**before.options, "settings": others})
+    assert protocol != from_json(before.options)
     what = {"options": as_json(protocol), "model": before.model}
     digest = before.prompts.get("digest")
     start = Start(RESULTS / name, "", what, protocol.growing, digest, {}, {}, lambda: before)
     assert _difference(start, before) is None
-    other = {"options": as_json(replace(protocol, max_new_tokens=7))}
+    longer = replace(protocol, settings=replace(protocol.settings, max_new_tokens=7))
+    other = {"options": as_json(longer)}
     assert "max_new_tokens" in str(_difference(replace(start, what=other), before))
 
 

@@ -10,7 +10,6 @@ from transformers.utils.quantization_config import FineGrainedFP8Config, Mxfp4Co
 
 from draftwood.loading.folders import require_all_used, understood
 from draftwood.models.shapes import other_shape
-from draftwood.storage.weights import settings_or_none
 from draftwood_torch.loading.quiet import quiet_transformers
 from draftwood_torch.loading.skeleton import auto_class, skeleton
 from draftwood_torch.models.reading import why_other_shape
@@ -22,15 +21,16 @@ def read_folder(
     """Read the model and the tokenizer of a folder; see ``Backend.read``."""
     wanted = dtype if dtype == "auto" else getattr(torch, dtype)
     more = dict(split or {})
-    told = (settings_or_none(folder / "config.json") or {}).get("quantization_config")
     if unpacked:
         more["quantization_config"] = Mxfp4Config(dequantize=True)
-    elif str(place) == "cpu" and isinstance(told, dict) and told.get("quant_method") == "fp8":
-        # which Transformers does by itself where there is no GPU
-        more["quantization_config"] = FineGrainedFP8Config(**{**told, "dequantize": True})
     with quiet_transformers(), understood(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        answer: Any = auto_class(AutoConfig.from_pretrained(folder)).from_pretrained(
+        config = AutoConfig.from_pretrained(folder)
+        told = getattr(config, "quantization_config", None)
+        if str(place) == "cpu" and isinstance(told, dict) and told.get("quant_method") == "fp8":
+            # as Transformers does by itself where there is no GPU
+            more["quantization_config"] = FineGrainedFP8Config(**{**told, "dequantize": True})
+        answer: Any = auto_class(config).from_pretrained(
             folder, dtype=wanted, output_loading_info=True, ignore_mismatched_sizes=True, **more
         )
     model, report = answer
