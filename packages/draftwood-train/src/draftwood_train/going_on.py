@@ -19,7 +19,7 @@ NO_OPTION = {
     "acceptance": "has an acceptance head beside its draft LM; go on with 'draftwood train"
     " acceptance', or from the draft LM alone",
 }
-"""What no option of a recipe asks for or leaves out."""
+"""Settings that no option of a recipe asks for or leaves out."""
 
 
 def going_on(
