@@ -26,6 +26,7 @@ import numpy as np
 import draftwood
 from benchmarks.common.json_lines import append, read
 from benchmarks.common.scripts import print_table
+from benchmarks.common.turns import in_turn
 from benchmarks.self_speculation.paired_counts import Side, figure, gain, over
 from draftwood.storage.data_sets import DataFile
 from draftwood.text.language_model import LanguageModel
@@ -163,8 +164,8 @@ def clock(given: argparse.Namespace) -> None:
     for arm, method in arms:  # what is measured or read once
         continued(ways[method], next(iter(chosen.values()))[0], 16, 0, **ARMS[arm])
     for turn, (name, (prompt, _)) in enumerate(chosen.items()):
-        shift, said = turn % len(arms), dict[str, set[str]]()
-        for arm, method in arms[shift:] + arms[:shift]:
+        said = dict[str, set[str]]()
+        for arm, method in in_turn(arms, turn):
             wanted: Any = {"tokens": given.tokens, "seed": int(name), "ignore_eos": True}
             made = continued(ways[method], prompt, **wanted, **ARMS[arm])
             said.setdefault(arm, set()).add(made.text)

@@ -6,6 +6,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from draftwood_bench.records.files import is_clean
+
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
@@ -15,6 +17,11 @@ def read(path: Path) -> list[dict[str, Any]]:
         return []
     *lines, _ = path.read_text().split("\n")
     return [json.loads(line) for line in lines]
+
+
+def read_clean(path: Path) -> list[dict[str, Any]]:
+    """Records of a file that clean commits measured."""
+    return [each for each in read(path) if is_clean(each.get("commit"))]
 
 
 def grouped(records: Iterable[Mapping[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:

@@ -69,8 +69,7 @@ def games(name: str = "plan-games", results: Path = RESULTS) -> str:
 
 def answers(name: str = "superposed", results: Path = RESULTS) -> str:
     """Ways to write three answers to one prompt, on the native road."""
-    known = json_lines.read(results / name / "superposed.jsonl")
-    records = [each for each in known if is_clean(each["commit"])]
+    records = json_lines.read_clean(results / name / "superposed.jsonl")
     own = superposed.complete([each for each in records if each["form"].startswith("native")])
     by_way: Mapping[str, list[dict[str, float]]] = json_lines.grouped(own, "way")
     if not by_way:

@@ -5,7 +5,6 @@ from pathlib import Path
 from benchmarks.common import json_lines
 from benchmarks.diffusion.tables import ONE_BY_ONE, families, of_one_draw
 from benchmarks.pages.runs import MISSING
-from draftwood_bench.records.files import is_clean
 from draftwood_bench.report.table import Table
 
 MODEL, TEXTS = "stories-diffusion", 200
@@ -13,12 +12,11 @@ MODEL, TEXTS = "stories-diffusion", 200
 
 def of_rules(longest: str, results: Path = json_lines.RESULTS) -> str:
     """Each rule's most tokens a pass at no price, on stories of at most so many tokens."""
-    records = json_lines.read(results / "stories-diffusion.jsonl")
+    records = json_lines.read_clean(results / "stories-diffusion.jsonl")
     own = [
         each
         for each in of_one_draw(records)
-        if is_clean(each["commit"])
-        and (each["model"], each["texts"], str(each["longest"])) == (MODEL, TEXTS, longest)
+        if (each["model"], each["texts"], str(each["longest"])) == (MODEL, TEXTS, longest)
     ]
     base = next((each for each in own if each["way"] == ONE_BY_ONE), None)
     if base is None:

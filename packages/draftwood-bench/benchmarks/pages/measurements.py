@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import never_loses, starting
-from benchmarks.common.json_lines import read
+from benchmarks.common.json_lines import read_clean
 from benchmarks.pages.runs import MISSING, all_measured, measured
 from draftwood_bench.records.figures import figures
-from draftwood_bench.records.files import is_clean
 from draftwood_bench.report.table import Table
 from draftwood_bench.report.tables import tables
 
@@ -57,7 +56,7 @@ def _file_row(each: dict[str, Any]) -> tuple[str, ...]:
 
 def starts(records: Path = starting.RECORDS) -> str:
     """First tokens of new processes and their memory, beside llama.cpp's wheel."""
-    rows = starting.rows(_clean(records))
+    rows = starting.rows(read_clean(records))
     if not rows:
         return MISSING
     return Table("", tuple(rows[0]), tuple(tuple(row.values()) for row in rows)).markdown()
@@ -84,14 +83,10 @@ def cost(name: str) -> str:
     return Table("", head, tuple(rows)).markdown() if rows else MISSING
 
 
-def _clean(records: Path) -> list[dict[str, Any]]:
-    return [each for each in read(records) if is_clean(each["commit"])]
-
-
 def with_heads(records: Path = never_loses.RECORDS) -> str:
     """`auto` over plain decoding with a model's own head and without: greedily, at T = 1."""
     cells: dict[tuple[str, str], dict[str, str]] = {}
-    for row in never_loses.rows(_clean(records)):
+    for row in never_loses.rows(read_clean(records)):
         if row["category"] == never_loses.ALL:
             place = cells.setdefault((row["model"], row["prompts"]), {})
             place[f"{row['head']}, T = {row['temperature']}"] = row["ratio"]

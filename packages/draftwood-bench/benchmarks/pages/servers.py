@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.common.json_lines import RESULTS, read, read_clean
 from benchmarks.pages.runs import MISSING
 from benchmarks.serving import neighbours
 from benchmarks.serving.show import by_streams, sentences, shown
@@ -20,10 +20,7 @@ PROPOSERS = {
 def records() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Read the records of streams and of further figures."""
     folder = RESULTS / "serving"
-    run, further = (
-        [row for row in read(folder / name) if is_clean(row.get("commit"))]
-        for name in ("run.jsonl", "further.jsonl")
-    )
+    run, further = (read_clean(folder / name) for name in ("run.jsonl", "further.jsonl"))
     return run, further
 
 

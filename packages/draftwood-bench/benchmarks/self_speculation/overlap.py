@@ -22,6 +22,7 @@ import torch
 
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.scripts import parser_of, print_table
+from benchmarks.common.turns import in_turn
 from draftwood import methods
 from draftwood.engine import Overlap
 from draftwood.model_set import ModelSet
@@ -107,8 +108,8 @@ def run(asked: argparse.Namespace) -> None:
         model.generate("What is a river?", max_new_tokens=16)
     for turn in range(asked.rounds):
         for number, prompt in enumerate(chosen):
-            shift, texts = (turn + number) % len(models), dict[str, list[int]]()
-            for name in [*models][shift:] + [*models][:shift]:
+            texts = dict[str, list[int]]()
+            for name in in_turn(models, turn + number):
                 facts = (asked.pair, asked.widths, name, asked.temperature, prompt.id, turn)
                 if facts in done:
                     continue

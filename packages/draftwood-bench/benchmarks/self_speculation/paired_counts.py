@@ -17,6 +17,7 @@ import torch
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, read
 from benchmarks.common.processes import CURVE
+from benchmarks.common.turns import in_turn
 from draftwood.costs.curve import Curve
 from draftwood.models.native import NativeModel
 from draftwood.models.native.prefixes import Prefixes
@@ -116,10 +117,8 @@ class Decoder:
         Args:
             first: number of the first prompt.
         """
-        names = list(arms)
         for number, (prompt, tokens) in enumerate(texts, first):
-            shift = number % len(names)
-            for name in names[shift:] + names[:shift]:
+            for name in in_turn(arms, number):
                 if not self.records.has(name, prompt, temperature):
                     self._decode(name, arms[name], prompt, tokens, temperature, number)
             print(self.records.path.stem, prompt, f"T = {temperature:g}", flush=True)

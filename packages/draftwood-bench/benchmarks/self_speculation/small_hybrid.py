@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import draftwood
+from benchmarks.common.turns import in_turn
 from benchmarks.self_speculation.paired_counts import (
     Records,
     Row,
@@ -210,10 +211,7 @@ def run(records: Records) -> None:
     for temperature in (0.0, 1.0):
         for number, text in enumerate(collected()[:PROMPTS]):
             prompt = known.encode(text).ids[:PROMPT_TOKENS]
-            names = list(ways)
-            shift = number % len(names)
-            for name in names[shift:] + names[:shift]:
-                drafter, verifier = ways[name]
+            for name, (drafter, verifier) in in_turn(ways.items(), number):
                 if temperature == 0.0 and name.startswith("rsd"):
                     continue  # drawn without replacement: a chain where nothing is drawn
                 if records.has(name, f"story {number}", temperature):

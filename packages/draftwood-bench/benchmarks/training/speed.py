@@ -17,6 +17,7 @@ from typing import Any
 import draftwood
 from benchmarks.common.json_lines import RESULTS, append, grouped, read
 from benchmarks.common.scripts import parser_of, print_table
+from benchmarks.common.turns import in_turn
 from benchmarks.training.drafters import method_of
 from benchmarks.training.frames import ARMS
 from draftwood.heads.folder import load
@@ -90,10 +91,8 @@ def run(folder: Path, tokens: int, rounds: int) -> None:
         model.generate("What is a river?", max_new_tokens=16)
     plan = product(range(rounds), TEMPERATURES, enumerate(prompts()))
     for turn, temperature, (number, (dataset, prompt)) in plan:
-        order = list(models)
-        shift = (turn + number) % len(order)
         texts = set[str]()
-        for name in order[shift:] + order[:shift]:
+        for name in in_turn(models, turn + number):
             if (name, prompt.id, turn, temperature) in done:
                 continue
             made = models[name].generate(

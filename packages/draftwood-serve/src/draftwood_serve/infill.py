@@ -12,7 +12,7 @@ from draftwood_serve.formats import infill
 from draftwood_serve.formats.answers import ended_by_errors
 from draftwood_serve.jobs import UNLIMITED, TextRequest
 from draftwood_serve.loaded import LoadedTarget
-from draftwood_serve.mapping import ANY_SEED, speculation
+from draftwood_serve.mapping import seed_of, speculation
 from draftwood_serve.schemas.infill import InfillBody
 from draftwood_serve.schemas.sampling import read_options
 from draftwood_serve.service import TextService
@@ -63,7 +63,7 @@ def of_infill(body: InfillBody, context: int | None) -> TextRequest:
     return TextRequest(
         [body.input_prefix + body.prompt],
         options,
-        seed=None if body.seed == ANY_SEED else body.seed,
+        seed=seed_of(body.seed),
         max_tokens=length or UNLIMITED,
         raw=True,
         gap=gaps.Gap(body.input_suffix, files, most),

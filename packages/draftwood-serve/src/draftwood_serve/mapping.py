@@ -30,7 +30,13 @@ from draftwood_serve.tool_requests import read_choice, read_functions
 
 COMPLETION_TOKENS = 16  # OpenAI's own default
 ANY_OBJECT = {"type": "object"}
-ANY_SEED = -1  # of Ollama and llama.cpp, whose clients send it where they want no certain one
+ANY_SEED = -1
+"""Seed that clients of Ollama and llama.cpp send where they want no certain one."""
+
+
+def seed_of(given: int | None) -> int | None:
+    """A seed as it is meant by Ollama's and llama.cpp's clients; None for any."""
+    return None if given == ANY_SEED else given
 
 
 def of_chat(body: ChatBody) -> TextRequest:

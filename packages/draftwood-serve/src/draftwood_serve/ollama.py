@@ -23,7 +23,7 @@ from draftwood_serve.formats.ollama import (
     now,
 )
 from draftwood_serve.jobs import TextRequest
-from draftwood_serve.mapping import ANY_OBJECT, ANY_SEED, constraints_of
+from draftwood_serve.mapping import ANY_OBJECT, constraints_of, seed_of
 from draftwood_serve.schemas.ollama import (
     OllamaBody,
     OllamaChatBody,
@@ -190,7 +190,7 @@ def _options(body: OllamaBody) -> dict[str, Any]:
     options = body.options
     return {
         "options": options.as_text_options(),
-        "seed": None if options.seed == ANY_SEED else options.seed,
+        "seed": seed_of(options.seed),
         "max_tokens": options.num_predict if options.num_predict > 0 else None,
         "thinks": body.think,
         "must_think": bool(body.think),

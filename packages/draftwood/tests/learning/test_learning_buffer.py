@@ -164,14 +164,19 @@ def learns(target: NativeModel, trained: TrainedHead, folder: Path) -> Learning:
     )
 
 
+def learn_of_three(learning: Learning, trained: TrainedHead) -> None:
+    """Take three texts and swap the head, which learnt of two of them."""
+    for number in range(3):
+        learning.take(fitting(number, trained))
+    learning.catch_up()
+    assert learning.status.swaps == 1
+
+
 def test_texts_that_nothing_was_learnt_from_are_pending_in_a_folder_that_is_opened_again(
     target: NativeModel, trained: TrainedHead, tmp_path: Path
 ) -> None:
     with learns(target, trained, tmp_path) as first:
-        for number in range(3):
-            first.take(fitting(number, trained))
-        first.catch_up()
-        assert first.status.swaps == 1
+        learn_of_three(first, trained)
         for number in range(3, 6):
             first.take(fitting(number, trained))
     with learns(target, trained, tmp_path) as second:
@@ -193,10 +198,7 @@ def test_texts_of_a_round_that_was_stopped_are_pending(
     target: NativeModel, trained: TrainedHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with learns(target, trained, tmp_path) as first:
-        for number in range(3):
-            first.take(fitting(number, trained))
-        first.catch_up()
-        assert first.status.swaps == 1
+        learn_of_three(first, trained)
         first.take(fitting(3, trained))
 
         def stopped(*given: Any) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Mend JSON schemas, so that the compiler of grammars keeps all that they ask."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -17,7 +17,7 @@ GROUPS = (("patternProperties", "additionalProperties"), ("items", "additionalIt
 the other where a keyword such as ``anyOf`` stands between.
 """
 COUNTS, PATTERNS = ("minProperties", "maxProperties"), ("pattern", "patternProperties", "format")
-OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+OTHERS = ("additionalProperties", "patternProperties")
 """Keywords that speak of properties that are not listed."""
 CONDITIONS = ("if", "dependentSchemas", "dependencies", "dependentRequired")
 """Keywords that ask for more of the same value where something holds."""
@@ -55,12 +55,13 @@ def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) ->
     too_many = steps_are_too_many(schemas)
     if too_many and lenient:
         without = (*without, "multipleOf")
-    counted = meet(schemas) and _counts_many_names(schemas)
+    meets = meet(schemas)
+    counted = meets and _counts_many_names(schemas)
     if counted and lenient:
         without = (*without, *COUNTS)
     asks_more = any(key in each for each in schemas for key in CONDITIONS)
     stays_open = asks_more or meet(schemas, besides=("type", "nullable"))
-    found = _Mending(lenient, frozenset(without), meet(schemas), stays_open).of(schema)
+    found = _Mending(lenient, frozenset(without), meets, stays_open).of(schema)
     if too_many and not lenient:
         raise ValueError(
             "the JSON schema cannot be followed: its values of multipleOf have too large a common"
@@ -74,9 +75,8 @@ def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) ->
     return found
 
 
-def _counts_many_names(schemas: Iterable[Mapping[str, Any]]) -> bool:
+def _counts_many_names(schemas: Sequence[Mapping[str, Any]]) -> bool:
     """True if objects are counted in a document with very many names of properties."""
-    schemas = [*schemas]
     names = {name for each in schemas for name in _names(each.get("properties"))}
     return len(names) > MOST_COUNTED and any(key in each for each in schemas for key in COUNTS)
 
