@@ -1,13 +1,11 @@
-"""Experiments on the family of trained drafters: fair arms, counted work, and forecasts."""
+"""Experiments on the family of trained drafters: fair arms and counted work."""
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks.common.json_lines import append
-from benchmarks.training import family, family_chains, scaling
+from benchmarks.training import family, family_chains
 from draftwood.engine import Method, Options, generate
 from draftwood.sampling import Sampling
 from draftwood.testing import tiny_llama
@@ -98,65 +96,3 @@ def test_one_question_is_measured_beside_what_its_arms_go_on_from(
     monkeypatch.setattr(family.FamilyArm, "is_trained", lambda arm, work: arm.folder(work).is_dir())
     family.measure(tmp_path, 1000, "stopping")
     assert asked == [{"told lm", "lm 1"}]
-
-
-def test_there_are_at_most_twelve_runs_and_their_hours_are_told() -> None:
-    every = [*scaling.arms(True), scaling.largest()]
-    assert len(every) <= 12
-    assert len({arm.name for arm in every}) == len(every)
-    assert {arm.question for arm in every} == {"data", "weights", "batch", "target"}
-    one, four = (next(a for a in every if a.name == n) for n in ("data 300000", "layers 4"))
-    assert scaling.hours([one], 1000.0) == pytest.approx(300 / 3600)
-    assert scaling.hours([four], 1000.0) == pytest.approx(2.5 * 100 / 3600)
-    took = [scaling.hours([arm], 1000.0) for arm in every]
-    assert took == sorted(took)
-    assert {
-        name for axis in ("data", "weights", "batch", "target") for name in scaling.names_of(axis)
-    } == {arm.name for arm in every[:-1]}
-
-
-def test_a_point_on_the_line_is_foretold_and_one_off_it_is_not() -> None:
-    sizes = scaling.DATA
-    line = 0.3 * np.log10(sizes) - 1.0
-    exact = np.tile(line, (200, 1))
-    found = scaling.forecast(exact, sizes, scaling.LARGEST)
-    assert found.value == pytest.approx(0.3 * np.log10(scaling.LARGEST) - 1.0)
-    assert found.high - found.low < 1e-6
-    assert scaling.slope(exact, sizes).value == pytest.approx(0.3)
-    assert scaling.explained(exact, sizes) == pytest.approx(1.0)
-    bent = exact + np.array([0.05, -0.05, -0.05, 0.05])
-    wide = scaling.forecast(bent, sizes, scaling.LARGEST)
-    assert wide.high - wide.low > 0.2
-    assert scaling.explained(bent, sizes) < 0.99
-
-
-def test_a_forecast_comes_before_its_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records, told = tmp_path / "records.jsonl", tmp_path / "foretold.jsonl"
-    monkeypatch.setattr(scaling, "RECORDS", records)
-    monkeypatch.setattr(scaling, "FORETOLD", told)
-
-    def add(name: str, tokens: int, accepted: int) -> None:
-        for prompt in range(4):
-            for heat in scaling.TEMPERATURES:
-                record = {"name": name, "temperature": heat, "prompt": str(prompt), "runs": 100}
-                append(records, {**record, "tokens": 100 + accepted, "data": tokens, "weights": 9})
-
-    for number, tokens in enumerate(scaling.DATA):
-        add(f"data {tokens}", tokens, 100 + 10 * number)
-    scaling.foretell()
-    kept = told.read_text()
-    (row, _) = scaling.foretold_rows()
-    assert (row["foretold"][:4], row["measured"]) == ("1.38", "")
-    (data, _) = scaling.rows()
-    assert data["adds"].startswith("0.20")
-    add(scaling.largest().name, scaling.LARGEST, 138)
-    scaling.foretell()
-    assert told.read_text() == kept  # never foretold again
-    assert scaling.foretold_rows()[0]["within"] == "yes"
-    told.unlink()
-    with pytest.raises(RuntimeError, match="is no forecast"):
-        scaling.foretell()
-    with pytest.raises(ValueError, match="not all prompts are measured"):
-        scaling.accepted([], ["data 100000"], 0.0)

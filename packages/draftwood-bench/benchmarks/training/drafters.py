@@ -32,6 +32,7 @@ from draftwood.shapes import BestFirst
 from draftwood_bench.records.files import Record
 from draftwood_bench.records.statistics import block_efficiency, block_efficiency_ratio
 from draftwood_bench.run.blank import blank
+from draftwood_bench.run.workbench import encoded
 from draftwood_train.data.dataset import Dataset, Split, Texts
 from draftwood_train.data.jobs import OWN
 from draftwood_train.loop import TrainingSettings
@@ -287,13 +288,17 @@ class Measurement:
     """Decodes Spec-Bench, and appends what came of it; what is there is not measured again."""
 
     def __init__(
-        self, per_category: int = 2, records: Path = RECORDS, target: str = "smollm2-135m"
+        self,
+        per_category: int | None = 2,
+        records: Path = RECORDS,
+        target: str = "smollm2-135m",
+        prompts: str = "spec-bench",
     ) -> None:
         import draftwood
         from draftwood_bench.plan.prompts import load_prompts
 
         self.lm = draftwood.load(target, method="plain")
-        self.prompts = load_prompts("spec-bench", per_category=per_category).prompts
+        self.prompts = load_prompts(prompts, per_category=per_category).prompts
         self.records = records
         self.known = {key(each) for each in read(records)}
 
@@ -322,7 +327,7 @@ class Measurement:
             lm = self.lm.with_method(method)
             since = time.perf_counter()
             made = lm.generate(
-                prompt.messages([]),
+                encoded(self.lm, prompt),
                 max_new_tokens=NEW_TOKENS,
                 temperature=temperature,
                 seed=number,

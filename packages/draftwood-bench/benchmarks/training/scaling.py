@@ -1,23 +1,31 @@
 """Scaling laws of EAGLE heads: data, weights, batch and target, at most twelve runs.
 
-    python -m benchmarks.training.scaling plan DATA [--other DATA2]
-    python -m benchmarks.training.scaling run DATA --work FOLDER [--other DATA2]
+    python -m benchmarks.training.scaling openings FILE
+    python -m benchmarks.training.scaling plan [DATA] [--second DATA2]
+    python -m benchmarks.training.scaling run [DATA] [--second DATA2] --work FOLDER
     python -m benchmarks.training.scaling show
 
 Scylla (arXiv:2505.07858) has accepted tokens rise linearly with the logarithm of a drafter's data
 and of its size. Here the figure is block efficiency with eight nodes, less one: accepted tokens of
-a pass. Fitted are a line over the logarithm of tokens (0.1M to 3M), and slopes per factor of ten
-for weights (1, 2 and 4 layers), rows of a batch (1, 4 and 16) and a second target (DATA2).
+a pass. Fitted are a line over the logarithm of tokens (0.1M to 1M), and slopes per factor of ten
+for weights (1, 2 and 4 layers) and rows of a batch (1, 4 and 16), of one target; and a line of a
+second target (0.1M to 3M), which is small, as an hour gives its data:
 
-The run of most tokens (8M) is *foretold*: it is trained only once the smaller ones are measured and
-the forecast from them is stored, and `show` sets both side by side. An interval draws prompts
-again, and the deviation of a new point from the line by Student's distribution.
+    draftwood train data DATA2 --model stories-15m --dtype int8 --prompts FILE --sets "" \\
+      --self-written 0 --max-prompt 24 --max-answer 232 --answers-per-prompt 3 --tokens 8400k
+
+The second target's run of most tokens (8M) is *foretold*: it is trained only once the smaller ones
+are measured and the forecast from them is stored, and `show` sets both side by side. An interval
+draws prompts again, and the deviation of a new point from the line by Student's distribution.
 
 `run` prints the hours first and takes the cheapest runs first; what is there is left out, so that
-it goes on where it was. Where DATA hold fewer tokens than a run sees, it says how often they are
+it goes on where it was. Where data hold fewer tokens than a run sees, it says how often they are
 passed over.
 """
 
+import json
+import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,16 +44,22 @@ from benchmarks.training.drafters import (
     train_one,
     training_of,
 )
+from draftwood.storage.atomic import write_file
+from draftwood.storage.data_sets import DataFile
+from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.statistics import DRAWS, Estimate
 from draftwood_train.data.manifest import Manifest
 
 RECORDS = RESULTS / "scaling" / "records.jsonl"
 FORETOLD = RESULTS / "scaling" / "foretold.jsonl"
 MILLION = 1_000_000
-DATA = tuple(int(each * MILLION) for each in (0.1, 0.3, 1, 3))
-LARGEST, COMMON = 8 * MILLION, DATA[0]
+DATA = (MILLION // 10, 3 * MILLION // 10, MILLION)
+OF_SECOND, LARGEST = (*DATA, 3 * MILLION), 8 * MILLION
+COMMON = DATA[0]
 ROWS, PLACES = 4, 512
 TEMPERATURES = (0.0, 1.0)
+OPENING = (3, 6, 10)  # words
+STORIES = ("tinystories_sample/tiny_stories.txt", "or leave --second out")
 
 
 @dataclass(frozen=True)
@@ -54,33 +68,36 @@ class ScalingArm(Arm):
 
     Attributes:
         rows: of a batch.
-        second: whether it is of the other target.
     """
 
     rows: int = ROWS
-    second: bool = False
+    cells: tuple[tuple[int, float], ...] = tuple((8, heat) for heat in TEMPERATURES)
+
+    @property
+    def is_of_second(self) -> bool:
+        """True for a run of the second target."""
+        return self.question == "target"
 
 
-def arms(has_second: bool) -> list[ScalingArm]:
+def arms() -> list[ScalingArm]:
     """Every run but the foretold one, the cheapest first."""
-    cells = tuple((8, heat) for heat in TEMPERATURES)
-    found = [ScalingArm(f"data {n}", "data", eagle(), n, cells=cells) for n in DATA]
+    found = [ScalingArm(f"data {n}", "data", eagle(), n) for n in DATA]
     for layers in (2, 4):
-        found.append(
-            ScalingArm(f"layers {layers}", "weights", eagle(layers=layers), COMMON, cells=cells)
-        )
+        found.append(ScalingArm(f"layers {layers}", "weights", eagle(layers=layers), COMMON))
     for rows in (1, 16):
-        found.append(ScalingArm(f"rows {rows}", "batch", eagle(), COMMON, cells=cells, rows=rows))
-    for tokens in DATA[:2] if has_second else ():
-        name = f"second target {tokens}"
-        found.append(ScalingArm(name, "target", eagle(), tokens, cells=cells, second=True))
+        found.append(ScalingArm(f"rows {rows}", "batch", eagle(), COMMON, rows=rows))
+    found += map(of_second, OF_SECOND)
     return sorted(found, key=lambda arm: hours([arm], 1))
+
+
+def of_second(tokens: int) -> ScalingArm:
+    """A run of the second target, whose stories need few words."""
+    return ScalingArm(f"second target {tokens}", "target", eagle(), tokens, vocabulary=4096)
 
 
 def largest() -> ScalingArm:
     """The foretold run."""
-    first = next(arm for arm in arms(False) if arm.question == "data")
-    return replace(first, name=f"data {LARGEST}", tokens=LARGEST)
+    return of_second(LARGEST)
 
 
 def hours(missing: Sequence[ScalingArm], rate: float) -> float:
@@ -91,9 +108,9 @@ def hours(missing: Sequence[ScalingArm], rate: float) -> float:
     return sum(arm.tokens * (arm.recipe.layers + 1) / 2 / rate for arm in missing) / 3600  # type: ignore[attr-defined]
 
 
-def measured_rate(data: Path, work: Path) -> float:
-    """Tokens per second of the first run, from three steps of it."""
-    return tokens_per_second(training(arms(False)[0], data, work / "probe"))
+def measured_rate(arm: ScalingArm, data: Path, work: Path) -> float:
+    """Tokens per second of a head of one layer, from three steps of a run."""
+    return tokens_per_second(training(arm, data, work / "probe"))
 
 
 def training(arm: ScalingArm, data: Path, folder: Path) -> Any:
@@ -103,39 +120,45 @@ def training(arm: ScalingArm, data: Path, folder: Path) -> Any:
     return replace(made, settings=replace(made.settings, rows=arm.rows, judge_every=every))
 
 
-def told_plan(data: Path, other: Path | None, work: Path | None, rate: float) -> Iterator[str]:
-    """Lines of the plan: runs, hours, and how often the data are passed over."""
-    every = [*arms(other is not None), largest()]
-    missing = [arm for arm in every if work is None or not arm.is_trained(work)]
-    yield f"{len(every)} runs, {len(missing)} of them to train: {hours(missing, rate):.1f} hours"
+def told_plan(
+    wanted: Sequence[ScalingArm], data: Path, work: Path | None, rate: float
+) -> Iterator[str]:
+    """Lines of the plan of a target: runs, hours, and how often the data are passed over."""
+    missing = [arm for arm in wanted if work is None or not arm.is_trained(work)]
+    yield f"{len(wanted)} runs, {len(missing)} of them to train: {hours(missing, rate):.1f} hours"
+    tokens = Manifest.read(data).counts()["tokens"]
     for arm in missing:
-        tokens = Manifest.read(other if arm.second and other else data).counts()["tokens"]
         passes = arm.tokens / tokens
         note = f", {passes:.1f} passes over the data" if passes > 1 else ""
         yield f"{arm.name}: {arm.tokens:,} tokens, {hours([arm], rate):.2f} h{note}"
 
 
-def run(data: Path, work: Path, other: Path | None) -> None:
-    """Train and measure what is missing: the smaller runs, the forecast, then the largest run."""
-    for line in told_plan(data, other, work, measured_rate(data, work)):
+def run(data: Path | None, second: Path | None, work: Path) -> None:
+    """Train and measure what is missing; of the second target the forecast before the largest."""
+    if data is not None:
+        run_all([arm for arm in arms() if not arm.is_of_second], data, work, "spec-bench", 2)
+    if second is None:
+        return
+    smaller = [arm for arm in arms() if arm.is_of_second]
+    if run_all(smaller, second, work, "stories", None):
+        foretell()
+        run_all([largest()], second, work, "stories", None)
+
+
+def run_all(
+    wanted: Sequence[ScalingArm], data: Path, work: Path, prompts: str, per_category: int | None
+) -> bool:
+    """Train the runs of a target and decode with them; False where that was stopped."""
+    for line in told_plan(wanted, data, work, measured_rate(wanted[0], data, work)):
         print(line, flush=True)
-    places = {False: data} if other is None else {False: data, True: other}
-    measurements = {
-        second: Measurement(records=RECORDS, target=Manifest.read(place).target.name)
-        for second, place in places.items()
-    }
-    for arm in arms(other is not None):
-        if not trained(arm, places[arm.second], work):
-            return
-        measurements[arm.second].arm(arm, arm.folder(work))
-    foretell()
-    if trained(largest(), data, work):
-        measurements[False].arm(largest(), largest().folder(work))
-
-
-def trained(arm: ScalingArm, data: Path, work: Path) -> bool:
-    """Train a run unless it is there; False where it was stopped."""
-    return arm.is_trained(work) or train_one(arm.name, training(arm, data, arm.folder(work)))
+    target = Manifest.read(data).target.name
+    measurement = Measurement(per_category, RECORDS, target, prompts)
+    for arm in wanted:
+        folder = arm.folder(work)
+        if not arm.is_trained(work) and not train_one(arm.name, training(arm, data, folder)):
+            return False
+        measurement.arm(arm, folder)
+    return True
 
 
 def foretell() -> None:
@@ -150,9 +173,25 @@ def foretell() -> None:
     if any(record["name"] == largest().name for record in records):
         raise RuntimeError(f"{largest().name} is measured; what is foretold now is no forecast")
     for temperature in TEMPERATURES:
-        found = forecast(accepted(records, names_of("data"), temperature), DATA, LARGEST)
-        told = {"temperature": temperature, "tokens": LARGEST, "from": list(DATA)}
+        figures = accepted(records, names_of("target"), temperature)
+        found = forecast(figures, OF_SECOND, LARGEST)
+        told = {"temperature": temperature, "tokens": LARGEST, "from": list(OF_SECOND)}
         append(FORETOLD, {**told, "value": found.value, "low": found.low, "high": found.high})
+
+
+def openings() -> list[str]:
+    """Beginnings of sentences of stories, in a fixed random order; none of a measured story."""
+    measured = {each.turns[0] for each in load_prompts("stories").prompts}
+    stories = DataFile.named(*STORIES).lines()
+    found = {
+        " ".join(words[:count])
+        for story in map(str.strip, stories)
+        if len(story) > 200 and story not in measured
+        for words in map(str.split, re.split(r'(?<=[.!?"])\s+', story))
+        for count in OPENING
+        if len(words) >= count
+    }
+    return random.Random(1).sample(sorted(found), len(found))
 
 
 def names_of(axis: str) -> list[str]:
@@ -161,7 +200,7 @@ def names_of(axis: str) -> list[str]:
         "data": [f"data {n}" for n in DATA],
         "weights": [f"data {COMMON}", "layers 2", "layers 4"],
         "batch": ["rows 1", f"data {COMMON}", "rows 16"],
-        "target": [f"second target {n}" for n in DATA[:2]],
+        "target": [of_second(n).name for n in OF_SECOND],
     }[axis]
 
 
@@ -272,10 +311,12 @@ def foretold_rows() -> list[dict[str, str]]:
 def main() -> None:
     parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    opening = commands.add_parser("openings")
+    opening.add_argument("file", type=Path)
     for name in ("plan", "run"):
         command = commands.add_parser(name)
-        command.add_argument("data", type=Path)
-        command.add_argument("--other", type=Path, help="data of a second target")
+        command.add_argument("data", type=Path, nargs="?")
+        command.add_argument("--second", type=Path, help="data of the second target")
         command.add_argument("--threads", type=int, default=1)
         if name == "run":
             command.add_argument("--work", type=Path, required=True)
@@ -285,11 +326,18 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "show":
         show()
+    elif given.command == "openings":
+        lines = "".join(json.dumps({"prompt": each}) + "\n" for each in openings())
+        write_file(given.file, lines)
     elif given.command == "plan":
-        print("\n".join(told_plan(given.data, given.other, None, given.rate)))
+        every = [*arms(), largest()]
+        for place, is_second in ((given.data, False), (given.second, True)):
+            if place is not None:
+                wanted = [arm for arm in every if arm.is_of_second is is_second]
+                print("\n".join(told_plan(wanted, place, None, given.rate)))
     else:
         torch.set_num_threads(given.threads)
-        run(given.data, given.work, given.other)
+        run(given.data, given.second, given.work)
 
 
 def show() -> None:
