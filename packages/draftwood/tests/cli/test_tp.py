@@ -119,7 +119,10 @@ def test_a_server_over_two_processes_writes_the_same_and_ends_when_told(roomy) -
 def test_a_command_that_is_hung_up_or_killed_frees_its_port(roomy, sent: int, code: int) -> None:
     command = [sys.executable, "-m", "draftwood.cli.main", "serve", roomy, "--dtype", "float32"]
     started = subprocess.Popen(
-        [*command, "--tp", "2", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
+        [*command, "--tp", "2", "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # as nohup has it not
     )
     assert started.stdout is not None
     try:

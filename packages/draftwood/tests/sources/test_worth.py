@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from draftwood import methods
+from draftwood.costs.budget import Budget
 from draftwood.drafters import DraftRequest, VerifiedTree
 from draftwood.drafters.multi_source import MultiSource
 from draftwood.engine import Options, Sequence, generate_batch
@@ -21,6 +22,7 @@ from draftwood.sampling import Sampling
 from draftwood.sources import NearestState, NGrams, Suffix
 from draftwood.sources.acceptance import Estimator, Resting
 from draftwood.sources.merger import Merger
+from draftwood.sources.source import Candidates, Evidence, Source
 from draftwood.sources.trained_head import TrainedHeadSource
 from draftwood.testing import tiny_llama
 from draftwood.tree import DraftTree
@@ -30,6 +32,7 @@ from tiny_heads import sure_eagle
 pytestmark = pytest.mark.skipif(not library.available(), reason="there is no C++ compiler")
 
 RESTING = Resting(least=16, shortest=40, longest=160)
+FEW = 30  # tokens of a vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +54,21 @@ class Watched:
     source: TrainedHeadSource
     target: NativeModel
     temperature: float = 0.0
+    others: tuple[Source, ...] = ()
+    budget: Budget = BUDGET
 
     def text(self, steps: int, is_right: bool, seed: int = 0) -> list[tuple[bool, bool]]:
         """A text that goes on as the head says, or never does; by step whether states were read
         and the head had a part in the tree.
         """
         request = DraftRequest(Sampling(self.temperature), Rng(seed), self.target.start())
-        merged, chance = Merger((self.source,), Estimator(), request), random.Random(seed)
+        merged, chance = (
+            Merger((*self.others, self.source), Estimator(), request),
+            random.Random(seed),
+        )
         found = []
         for _ in range(steps):
-            grown = merged.grow(chance.randrange(self.target.vocab_size), BUDGET)
+            grown = merged.grow(chance.randrange(self.target.vocab_size), self.budget)
             tree, path = DraftTree.of(grown.tokens, grown.parents), [0]
             while is_right and tree.children[path[-1]]:
                 path.append(tree.children[path[-1]][0])
@@ -107,6 +115,45 @@ def test_a_right_head_is_asked_and_one_that_becomes_right_again(
     again = texts.text(200, is_right=True, seed=3)
     assert share(again, 0) == 1.0
     assert share(again, 1) > 0.9
+
+
+@dataclass
+class Crowd:
+    """Every token after every text, each of them unlikely."""
+
+    name = "crowd"
+    reads_logits = False
+
+    def start(self, request: DraftRequest) -> "Crowd":
+        return self
+
+    def learn(self, verified: VerifiedTree) -> None: ...
+
+    def begin(self, root: int) -> int:
+        return root
+
+    def advance(self, state: int, token: int) -> int:
+        return token
+
+    def candidates(self, state: int) -> list[Candidates]:
+        order = random.Random(state).sample(range(FEW), FEW)
+        return [
+            (Evidence(self.name, 1), {token: 0.021 + 0.001 * at for at, token in enumerate(order)})
+        ]
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_what_others_hold_unlikely_too_is_worth_a_head_while_few_tokens_are_run(
+    is_right: bool,
+) -> None:
+    """A second node is nearly free and all others are dear: of the crowd's tokens one is run."""
+    target = NativeModel(tiny_llama(0, layers=6, vocab=FEW))
+    head = TrainedHeadSource.of(sure_eagle(target, range(FEW)), target)
+    head = replace(head, seconds=(0.1, 0.1), is_timed=False, resting=RESTING)
+    stepped = Budget(lambda nodes: 1.0 + 0.3 * max(0, nodes - 2), 0.0, 0.0, 24)
+    texts = Watched(head, target, others=(Crowd(),), budget=stepped)
+    found = [step for seed in range(4) for step in texts.text(100, is_right, seed)]
+    assert (share(found, 0) == 1.0) is is_right
 
 
 def test_all_layers_are_told_of_where_some_were_not_computed(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <queue>
 
@@ -183,9 +184,13 @@ struct Drafting {
     std::vector<State> states;  // [nodes members]
     std::vector<Prediction> expected;  // by node
     Prediction open;  // of the token that is now drawn and not yet told
-    // of the last tree: tokens a second, seconds of a step without draft tokens and least ones of a
-    // further node, and seconds that the source was asked for that may rest
-    double rate = 0, plain = 0, slope = 0, asking = 0;
+    // of the last tree: seconds of a step with so many draft tokens and least ones of a further one;
+    // tokens a second, and seconds that the source was asked for that may rest
+    std::vector<double> costs, slopes;
+    double rate = 0, asking = 0;
+    int64_t run = 0;   // draft tokens of it that were run
+    double least = 0;  // chance of a draft token that would have been run without that source
+    std::vector<double> chances;  // of those that the others propose
     double company = 0;  // tokens that other texts were expected to emit beside it
     bool may_ask = false;  // it, in the tree under way
     bool lost = false;     // the token behind the tree before this one, for what it said
@@ -295,25 +300,38 @@ struct Drafting {
             worth->count_candidate(deep, estimates.bucket(candidate.prob), candidate.token == token);
     }
 
-    // Tokens that a further node of the last tree costs.
-    double price() const { return rate * slope; }
+    // The least chance of as many draft tokens as were run, were they the other sources' alone; no
+    // less than what such a token costs.
+    double least_without() {
+        if (run < 1) return INFINITY;
+        chances.clear();
+        for (size_t place = 0; place < nodes.size(); place++) {
+            const Prediction& each = expected[place];
+            for (const TokenProb& candidate : asked_worth(each) ? each.without : each.estimates)
+                chances.push_back(nodes[place].chance * candidate.prob);
+        }
+        const double price = rate * slopes[run - 1];
+        if ((int64_t)chances.size() < run) return price;
+        const auto last = chances.begin() + run - 1;
+        std::nth_element(chances.begin(), last, chances.end(), std::greater<>());
+        return std::max(price, *last * (1 - 1e-9));
+    }
 
     // Whether this token has no node without the source that may rest.
     bool needs_worth(const Prediction& above, int32_t token) const {
-        return asked_worth(above) && !holds(above.without, token, price() / above.chance);
+        return asked_worth(above) && !holds(above.without, token, least / above.chance);
     }
 
     // The text went on behind the last tree.
     void came_behind(int32_t token) {
         came(open, token);
-        const double least = price() / open.chance;
-        lost = open.made && asked_worth(open) && holds(open.without, token, least) &&
-               !holds(open.estimates, token, least);
+        const double enough = least / open.chance;
+        lost = open.made && asked_worth(open) && holds(open.without, token, enough) &&
+               !holds(open.estimates, token, enough);
     }
 
     // By how many nodes the run tree is larger than it would be without the source that may rest.
     int64_t nodes_for_worth(int64_t count) const {
-        count = std::min<int64_t>(count, nodes.size());
         int64_t more = 0;
         std::vector<bool> needs(count);
         for (int64_t i = 0; i < count; i++) {
@@ -331,15 +349,17 @@ struct Drafting {
         if (!asked_worth(prediction)) return found;
         for (const TokenProb& candidate : prediction.without) {
             const int64_t node = child(place, candidate.token);
-            found += candidate.prob * prediction.chance > price() && (node < 0 || node >= count);
+            found += candidate.prob * prediction.chance > least && (node < 0 || node >= count);
         }
         return found;
     }
 
     // Count what the source that may rest brought by this tree, and the time of asking, of what it
     // reads, and of nodes that are there for it alone. `path`: nodes of the tree that was grown.
-    void count_worth(const VerifiedTree& verified, const std::vector<int64_t>& path) const {
+    void count_worth(const VerifiedTree& verified, const std::vector<int64_t>& path) {
         if (!may_ask || nodes.empty()) return worth->pass_step();
+        run = std::min<int64_t>(verified.nodes, nodes.size()) - 1;
+        least = least_without();
         double tokens = -lost;
         for (size_t i = 0; i < path.size(); i++) {
             const Prediction& above = expected[path[i]];
@@ -347,8 +367,8 @@ struct Drafting {
             tokens += verified.length - 1 - i;  // without it the path would have ended here
             break;
         }
-        const double reading = worth->settings.reading * plain / (1 + company);  // each pays its part
-        const double more = slope * nodes_for_worth(verified.nodes);
+        const double reading = worth->settings.reading * costs[0] / (1 + company);  // its part
+        const double more = costs[run] - costs[run - std::min(run, nodes_for_worth(1 + run))];
         worth->count_step(tokens, rate * (asking + reading + more));
     }
 
@@ -405,7 +425,9 @@ struct Drafting {
             for (const TokenProb& candidate : expected[next.place].estimates)
                 queue.push({node.chance * candidate.prob, ++number, candidate.token, next.place});
         }
-        this->rate = rate, plain = costs[0], slope = slopes[0], company = others;
+        this->costs.assign(costs, costs + nodes.size());
+        this->slopes.assign(slopes, slopes + nodes.size());
+        this->rate = rate, company = others;
     }
 
     // Bits of the names under which a node was proposed.

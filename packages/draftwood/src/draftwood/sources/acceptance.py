@@ -94,9 +94,9 @@ class Asking:
 class Resting:
     """When all texts leave a source alone, and what they learn of it together.
 
-    A step with the source brings the tokens of its path that the others did not hold worth a node,
-    and costs what a step emits in the time of its questions, of the states that it reads and of
-    nodes that are there for it alone. Where the sum over steps is below 0 beyond ``doubt`` times
+    A step with the source brings the tokens of its path that a tree of as many nodes would not have
+    without it, and costs what a step emits in the time of its questions, of the states that it
+    reads and of nodes that are there for it alone. Where the sum over steps is below 0 beyond ``doubt`` times
     the root of one more than the squares of tokens that it brought, no text asks it or reads states
     for it, for some steps; then all begins afresh.
 
@@ -117,7 +117,7 @@ class Resting:
     longest: int = 2048
     forgetting: float = 0.995
     doubt: float = 2.0
-    reading: float = 0.035
+    reading: float = 0.01
     strength: float = 40.0
     decay: float = 0.995
     prior: float = 16.0
