@@ -96,9 +96,9 @@ class Resting:
 
     A step with the source brings the tokens of its path that a tree of as many nodes would not have
     without it, and costs what a step emits in the time of its questions, of the states that it
-    reads and of nodes that are there for it alone. Where the sum over steps is below 0 beyond ``doubt`` times
-    the root of one more than the squares of tokens that it brought, no text asks it or reads states
-    for it, for some steps; then all begins afresh.
+    reads and of nodes that are there for it alone. Where the sum over steps is below 0 beyond
+    ``doubt`` times the root of one more than the squares of tokens that it brought, no text asks it
+    or reads states for it, for some steps; then all begins afresh.
 
     Args:
         least: steps before it may rest.
