@@ -117,36 +117,6 @@ def test_tokens_may_be_embedded_by_codes() -> None:
     assert (logits_of(one) - logits_of(two)).abs().max() < 0.05 * logits_of(one).std()
 
 
-def test_output_rows_may_be_stored_otherwise_than_the_layer() -> None:
-    head, rows = a_head(CONFIG)
-    embedding = some(VOCABULARY, TINY.hidden, seed=4)
-
-    def logits_by(tokens: Tensor, lm_rows: Tensor, lm_products: Products) -> Tensor:
-        native = native_eagle(
-            CONFIG,
-            head.state_dict(),
-            draft_tokens=tokens,
-            lm_rows=lm_rows,
-            embedding=embedding,
-            products="float32",
-            lm_products=lm_products,
-        )
-        session = native.start()
-        session.take(features_of(CONFIG, 3), [1, 2, 3])
-        return logits_of(session).clone()
-
-    every = torch.arange(TINY.hidden)
-    states = logits_by(every, torch.eye(TINY.hidden), "float32")  # what output rows multiply
-    logits = {}
-    kinds: tuple[Products, ...] = ("float32", "int8", "int4")
-    for lm_products in kinds:
-        logits[lm_products] = logits_by(some_draft_tokens(), rows, lm_products)
-        stored = Matrix.pack(rows, None, lm_products).multiply(states)
-        assert torch.equal(logits[lm_products], stored)
-    assert not torch.equal(logits["float32"], logits["int8"])
-    assert not torch.equal(logits["int4"], logits["int8"])
-
-
 def test_successors_are_the_likeliest_of_the_draft_vocabulary() -> None:
     session = a_session(ranks=5)
     session.level([-1, -1], [3, 9])

@@ -53,8 +53,8 @@ def _beside(trained: TrainedHead, shape: HeadSizes, target: Model) -> dict[str, 
     if target.weights.head_bias is not None or target.weights.structure.logit_cap:
         return None
     is_rounded = target.products in INTEGERS
-    products = QUANTISED if is_rounded else (target.products, target.products)
-    if why_not(shape, products[0]):
+    products = QUANTISED if is_rounded else target.products
+    if why_not(shape, products):
         return None
     rows = output_rows(trained, target)
     return {**of_target(trained, target, products), "lm_rows": rows}

@@ -26,19 +26,14 @@ if TYPE_CHECKING:
 KINDS = ("eagle", "lm")
 """Kinds of heads that the library runs in one way."""
 
-HeadProducts = tuple[Products, Products]
-"""Products of the layers, and of the output rows."""
+QUANTISED: Products = "int4"
+"""Of heads beside a target in few bits. On Spec-Bench four bits draft as well as eight."""
 
-QUANTISED: HeadProducts = ("int4", "int8")
-"""Four bits change what an output head says, and hardly what a layer does."""
-
-_Packed = WeakKeyDictionary[Model, dict[HeadProducts, NativeHead]]
+_Packed = WeakKeyDictionary[Model, dict[Products, NativeHead]]
 _PACKED: WeakKeyDictionary[TrainedHead, _Packed] = WeakKeyDictionary()
 
 
-def packed(
-    trained: TrainedHead, target: NativeModel, products: HeadProducts = QUANTISED
-) -> NativeHead:
+def packed(trained: TrainedHead, target: NativeModel, products: Products = QUANTISED) -> NativeHead:
     """Pack an EAGLE head or a draft LM; one that was packed for this target before is shared.
 
     Later changes of its weights are not seen.
@@ -86,12 +81,12 @@ def native_head(trained: TrainedHead, target: Model) -> NativeHead | None:
     config: Any = trained.config
     if not isinstance(target, NativeModel) or config.kind not in KINDS:
         return None
-    products: HeadProducts = ("bfloat16", "bfloat16")
+    products: Products = "bfloat16"
     if target.products == "float32":
-        products = ("float32", "float32")
+        products = "float32"
     elif library.instructions(True):
         products = QUANTISED
-    if any(why_not(config, each) for each in products) or not is_sound(trained):
+    if why_not(config, products) or not is_sound(trained):
         return None
     return packed(trained, target, products)
 
@@ -153,14 +148,13 @@ def shape_of(config: "EagleConfig | LmConfig") -> HeadShape:
     )
 
 
-def of_target(trained: TrainedHead, target: NativeModel, products: HeadProducts) -> dict[str, Any]:
+def of_target(trained: TrainedHead, target: NativeModel, products: Products) -> dict[str, Any]:
     """Collect what all heads take of their target, but output rows."""
     return {
         "draft_tokens": trained.draft_tokens,
         "embedding": target.weights.embedding,
         "embedding_scale": target.weights.embedding_scale,
-        "products": products[0],
-        "lm_products": products[1],
+        "products": products,
     }
 
 

@@ -67,8 +67,6 @@ class PackedHead:
             lies, not copied.
         embedding_scale: what embedded tokens are multiplied with.
         products: how matrices are stored and multiplied; see ``NativeModel``.
-        lm_products: the same for the output rows, which lose most where they are rounded; None
-            takes ``products``.
         more_rows: of the output head, behind those of the draft tokens.
         logit_scale: what products with the output rows are multiplied with.
 
@@ -88,15 +86,13 @@ class PackedHead:
         embedding: Any,
         embedding_scale: float = 1.0,
         products: Products = "int8",
-        lm_products: Products | None = None,
         more_rows: Sequence[Any] = (),
         logit_scale: float = 1.0,
     ) -> None:
-        lm_products = lm_products or products
-        if reason := why_not(shape, products) or why_not(shape, lm_products):
+        if reason := why_not(shape, products):
             raise ValueError(reason)
         self.target_vocabulary = embedding.shape[0]
-        draft_tokens, lm_rows = as_array(draft_tokens), _kept_or_floats(lm_rows, lm_products)
+        draft_tokens, lm_rows = as_array(draft_tokens), _kept_or_floats(lm_rows, products)
         _check_vocabulary(shape, draft_tokens, lm_rows, embedding)
         if more_rows:
             lm_rows = lm_rows.floats() if isinstance(lm_rows, Chosen) else lm_rows
@@ -114,7 +110,7 @@ class PackedHead:
         self._memory: list[object] = []  # what the structures point to
         self._weights = {name: _kept_or_floats(each, products) for name, each in weights.items()}
         self._pages = LargePages()
-        self._lm_head = self._packed("the rows of the output head", lm_rows, lm_products)
+        self._lm_head = self._packed("the rows of the output head", lm_rows)
 
     def _decoder_layer(
         self, place: str, inputs: int, window: int | None, number: int
@@ -190,16 +186,14 @@ class PackedHead:
         del self._weights, self._pages
 
     def _matrix(self, name: str, outputs: int, inputs: int) -> structures.CMatrix:
-        return self._packed(name, self._weight(name, (outputs, inputs)), self.products)
+        return self._packed(name, self._weight(name, (outputs, inputs)))
 
-    def _packed(
-        self, name: str, weight: np.ndarray | Blocks | Chosen, products: Products
-    ) -> structures.CMatrix:
+    def _packed(self, name: str, weight: np.ndarray | Blocks | Chosen) -> structures.CMatrix:
         if not isinstance(weight, Blocks | Chosen) and not (
             np.isfinite(np.min(weight)) and np.isfinite(np.max(weight))  # no array of answers
         ):
             raise ValueError(f"{name} holds numbers that are not finite; train the head again")
-        matrix = self._kept(Matrix.pack(weight, None, products, self._pages.take))
+        matrix = self._kept(Matrix.pack(weight, None, self.products, self._pages.take))
         self.weight_bytes += matrix.weight_bytes
         self._encodings |= matrix.structure.encoding
         return matrix.structure
