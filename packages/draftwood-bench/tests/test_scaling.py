@@ -74,7 +74,7 @@ def test_a_forecast_comes_before_its_measurement(
     (row, _) = scaling.foretold_rows()
     assert (row["foretold"][:4], row["measured"]) == ("1.38", "")
     (second, _) = scaling.rows()
-    assert (second["ten times the"], second["adds"][:4]) == ("target, T = 0", "0.20")
+    assert (second["ten times the"], second["adds"][:4]) == ("data, second target, T = 0", "0.20")
     planted(records, scaling.largest().name, scaling.LARGEST, 1.38)
     scaling.foretell()
     assert told.read_text() == kept  # never foretold again

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from benchmarks.common.json_lines import read
 from benchmarks.pages.runs import MISSING
 from benchmarks.self_speculation import experiments
-from benchmarks.training import drafters, frames, growth, speed
+from benchmarks.training import drafters, frames, scaling, speed
 from draftwood_bench.report.table import Table
 
 Row = Mapping[str, str]
@@ -119,7 +119,7 @@ DRAFTERS = Choice(
 )
 JUDGED = Choice("", ("frames", "beside", "8 nodes", "63 nodes"))
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
-GROWTH = Choice("", ("ten times the", "adds"))
+SCALING = Choice("", ("ten times the", "accepted", "adds"))
 
 
 def of_experiment(name: str) -> str:
@@ -134,8 +134,8 @@ def of_experiment(name: str) -> str:
     return "\n\n".join(shown) or MISSING
 
 
-MEASURED_ANEW = "ctc", "fspad"
-"""A question and an arm that ``frames`` asks at equal data, with the right controls."""
+MEASURED_ANEW = "ctc", "fspad", "growth"
+"""Questions and an arm that ``frames`` and ``scaling`` ask at equal data, with right controls."""
 READ_ELSEWHERE = (
     *("linear, ctc, paper", "linear, ctc, prefix"),
     *(f"{head}, {how}" for head in ("linear, ctc", "prefix+lk") for how in ("released", "raw")),
@@ -164,7 +164,9 @@ def _of_drafters() -> Iterator[str]:
     if held:
         title = f"{frames.HELD_PAIRS}, {max(held) // 1000}k tokens"
         yield titled(title, JUDGED.of(held[max(held)]))
-    yield titled(growth.TITLE, GROWTH.of(growth.rows()))
+    yield titled(scaling.TITLE, SCALING.of(scaling.rows()))
+    if foretold := scaling.foretold_rows():
+        yield titled(scaling.FORETOLD_TITLE, Choice("", tuple(foretold[0])).of(foretold))
     for title, speeds in list(speed.tables())[-1:]:
         yield titled(title, Choice("", tuple(speeds[0])).of(speeds))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.common.json_lines import RESULTS, read
+from benchmarks.common.json_lines import RESULTS
 from benchmarks.pages import servers, trees
 from benchmarks.pages.headlines import (
     method_sentences,
@@ -13,7 +13,7 @@ from benchmarks.pages.headlines import (
 )
 from benchmarks.pages.runs import STATED, measured
 from benchmarks.pages.speed import fastest_peer, peer_name, summaries_at
-from benchmarks.training import growth
+from benchmarks.training import scaling
 from draftwood_bench.records.statistics import Summary
 from draftwood_bench.report.reading import MeasuredRun
 from draftwood_bench.report.table import number
@@ -80,8 +80,9 @@ def identity(results: Path = RESULTS) -> list[str]:
 
 
 def _data() -> list[str]:
-    rows = growth.rows() if read(growth.RECORDS) else []
-    told = [f"{row['ten times the']}: {row['adds']}" for row in rows if "T = 0" in str(row)]
+    told = [
+        f"{row['ten times the']}: {row['adds']}" for row in scaling.rows() if "T = 0" in str(row)
+    ]
     return [
         f"**Heads at small scale,** tokens per pass that ten times as much adds: {'; '.join(told)}."
     ] * bool(told)

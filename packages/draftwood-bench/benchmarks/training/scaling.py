@@ -58,6 +58,9 @@ OF_SECOND, LARGEST = (*DATA, 3 * MILLION), 8 * MILLION
 COMMON = DATA[0]
 ROWS, PLACES = 4, 512
 TEMPERATURES = (0.0, 1.0)
+TITLE = "What ten times as much adds to accepted tokens of a pass"
+FORETOLD_TITLE = "The second target's largest run, foretold and measured"
+AXES = {"data": "data", "weights": "weights", "batch": "batch", "target": "data, second target"}
 OPENING = (3, 6, 10)  # words
 STORIES = ("tinystories_sample/tiny_stories.txt", "or leave --second out")
 
@@ -265,7 +268,7 @@ def rows() -> list[dict[str, str]]:
     """A line per axis and temperature that is measured."""
     records, found = read(RECORDS), []
     known = {each["name"] for each in records}
-    for axis in ("data", "weights", "batch", "target"):
+    for axis in AXES:
         names = [name for name in names_of(axis) if name in known]
         if len(names) < 2:
             continue
@@ -274,13 +277,18 @@ def rows() -> list[dict[str, str]]:
             points = zip(sizes, figures[0], strict=True)
             found.append(
                 {
-                    "ten times the": f"{axis}, T = {temperature:g}",
-                    "accepted": ", ".join(f"{size:.3g}: {value:.2f}" for size, value in points),
+                    "ten times the": f"{AXES[axis]}, T = {temperature:g}",
+                    "accepted": ", ".join(f"{amount(size)}: {value:.2f}" for size, value in points),
                     "adds": str(slope(figures, sizes)),
                     "R squared": f"{explained(figures, sizes):.3f}" if len(names) > 2 else "-",
                 }
             )
     return found
+
+
+def amount(size: float) -> str:
+    """A number of tokens or weights in thousands or millions."""
+    return f"{size / MILLION:.3g}M" if size >= MILLION else f"{size / 1000:.3g}k"
 
 
 def sizes_of(records: Sequence[Mapping[str, Any]], axis: str, names: Sequence[str]) -> list[float]:
@@ -342,9 +350,9 @@ def main() -> None:
 
 def show() -> None:
     """The tables, in Markdown."""
-    print_table(rows(), "### Accepted tokens by data, weights, batch and target")
+    print_table(rows(), f"### {TITLE}")
     print()
-    print_table(foretold_rows(), "### The largest run, foretold and measured")
+    print_table(foretold_rows(), f"### {FORETOLD_TITLE}")
 
 
 if __name__ == "__main__":
