@@ -119,7 +119,11 @@ DRAFTERS = Choice(
 )
 JUDGED = Choice("", ("frames", "beside", "8 nodes", "63 nodes"))
 PAIRS = Choice("", ("drafter", "beside", "8 nodes, T = 0"))
-SCALING = Choice("", ("ten times the", "accepted", "adds"))
+SCALING = Choice(
+    "",
+    ("ten times the", "accepted", "adds"),
+    lambda row: row["ten times the"].startswith("data") or row["ten times the"].endswith("T = 0"),
+)
 
 
 def of_experiment(name: str) -> str:
@@ -165,8 +169,7 @@ def _of_drafters() -> Iterator[str]:
         title = f"{frames.HELD_PAIRS}, {max(held) // 1000}k tokens"
         yield titled(title, JUDGED.of(held[max(held)]))
     yield titled(scaling.TITLE, SCALING.of(scaling.rows()))
-    if foretold := scaling.foretold_rows():
-        yield titled(scaling.FORETOLD_TITLE, Choice("", tuple(foretold[0])).of(foretold))
+    yield from _foretold()
     for title, speeds in list(speed.tables())[-1:]:
         yield titled(title, Choice("", tuple(speeds[0])).of(speeds))
 
@@ -186,6 +189,16 @@ def _of_frames() -> Table:
     names = ("drafter", *(name for pair in columns for name in pair))
     kept = [row for row in rows.values() if row.keys() & {means for means, _ in columns[1:]}]
     return Choice("", names).of(kept or list(rows.values()))
+
+
+def _foretold() -> Iterator[str]:
+    """A sentence on the largest run of the scaling laws, once it is foretold."""
+    rows = scaling.foretold_rows()
+    told = [f"{row['foretold']} at T = {row['T']}" for row in rows]
+    if told:
+        came = " and ".join(row["measured"] for row in rows if row["measured"])
+        after = f"; measured: {came}" if came else ""
+        yield f"Its line foretells for {scaling.LARGEST:,} tokens {', '.join(told)}{after}."
 
 
 def titled(title: str, table: Table) -> str:

@@ -13,7 +13,6 @@ from benchmarks.pages.headlines import (
 )
 from benchmarks.pages.runs import STATED, measured
 from benchmarks.pages.speed import fastest_peer, peer_name, summaries_at
-from benchmarks.training import scaling
 from draftwood_bench.records.statistics import Summary
 from draftwood_bench.report.reading import MeasuredRun
 from draftwood_bench.report.table import number
@@ -40,7 +39,6 @@ def _lines(results: Path) -> Iterator[str]:
     yield from trees.summary_line()
     yield from of("methods", lambda run: method_sentences(run)[:1])
     yield from of("quality", quality_sentences)
-    yield from _data()
     yield from servers.told()
 
 
@@ -77,12 +75,3 @@ def identity(results: Path = RESULTS) -> list[str]:
         f"**Greedy identity in {found.run.dtype}:** {same} of {texts} texts are plain decoding's,"
         f" by {len(pairs)} pairs of draft tree and verifier."
     ]
-
-
-def _data() -> list[str]:
-    told = [
-        f"{row['ten times the']}: {row['adds']}" for row in scaling.rows() if "T = 0" in str(row)
-    ]
-    return [
-        f"**Heads at small scale,** tokens per pass that ten times as much adds: {'; '.join(told)}."
-    ] * bool(told)
