@@ -86,6 +86,19 @@ def test_a_forecast_comes_before_its_measurement(
         scaling.accepted([], ["data 100000"], 0.0)
 
 
+def test_the_foretold_run_asks_for_as_many_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Held:
+        def counts(self) -> dict[str, int]:
+            return {"tokens": 3_000_000}
+
+    monkeypatch.setattr(scaling.Manifest, "read", lambda path: Held())
+    scaling.require_tokens(tmp_path, 3_000_000)
+    with pytest.raises(SystemExit, match=r"holds 3,000,000 tokens, .* with more --tokens"):
+        scaling.require_tokens(tmp_path, scaling.LARGEST)
+
+
 def test_openings_are_of_no_measured_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "tinystories_sample"
     folder.mkdir()

@@ -285,7 +285,7 @@ def method_of(arm: Arm, head: TrainedHead, search: str, nodes: int, model: Model
 
 
 class Measurement:
-    """Decodes Spec-Bench, and appends what came of it; what is there is not measured again."""
+    """Decodes prompts, and appends what came of it; what is there is not measured again."""
 
     def __init__(
         self,

@@ -145,7 +145,22 @@ def run(data: Path | None, second: Path | None, work: Path) -> None:
     smaller = [arm for arm in arms() if arm.is_of_second]
     if run_all(smaller, second, work, "stories", None):
         foretell()
+        require_tokens(second, LARGEST)
         run_all([largest()], second, work, "stories", None)
+
+
+def require_tokens(data: Path, count: int) -> None:
+    """Refuse data that the foretold run would pass over more than once.
+
+    Raises:
+        SystemExit: where they hold fewer tokens; it says how to make more.
+    """
+    held = Manifest.read(data).counts()["tokens"]
+    if held < count:
+        raise SystemExit(
+            f"{data} holds {held:,} tokens, and the largest run sees {count:,}; let `draftwood train"
+            " data` go on with more --tokens, then run this again"
+        )
 
 
 def run_all(
