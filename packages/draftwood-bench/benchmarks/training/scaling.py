@@ -158,8 +158,8 @@ def require_tokens(data: Path, count: int) -> None:
     held = Manifest.read(data).counts()["tokens"]
     if held < count:
         raise SystemExit(
-            f"{data} holds {held:,} tokens, and the largest run sees {count:,}; let `draftwood train"
-            " data` go on with more --tokens, then run this again"
+            f"{data} holds {held:,} tokens, and the largest run sees {count:,}; let"
+            " `draftwood train data` go on with more --tokens, then run this again"
         )
 
 
