@@ -27,7 +27,7 @@ KINDS = ("eagle", "lm")
 """Kinds of heads that the library runs in one way."""
 
 QUANTISED: Products = "int4"
-"""Of heads beside a target in few bits. On Spec-Bench four bits draft as well as eight."""
+"""Products of heads beside a target in few bits. On Spec-Bench four bits draft as well as eight."""
 
 _Packed = WeakKeyDictionary[Model, dict[Products, NativeHead]]
 _PACKED: WeakKeyDictionary[TrainedHead, _Packed] = WeakKeyDictionary()
