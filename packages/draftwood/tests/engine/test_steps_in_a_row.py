@@ -284,10 +284,9 @@ def test_a_text_that_is_looked_at_holds_the_others_to_single_steps(
 
 
 def test_texts_that_share_passes_are_told_within_their_time(
-    model: NativeModel, calls: Calls, monkeypatch: pytest.MonkeyPatch
+    model: NativeModel, calls: Calls
 ) -> None:
     plain = Options(Sampling(0.0), 12)
-    monkeypatch.setattr(native, "AMONG", 0.0)
     together(model, Nothing, [plain, plain], tell_within=0.0)
     assert max(calls) == 1
 

@@ -14,7 +14,7 @@ from draftwood.native.step import (
     RunLimits,
     StepCaller,
 )
-from draftwood.sampling import NOTHING_SHARED, undrawable
+from draftwood.sampling import undrawable
 from draftwood.stats import Step
 
 if TYPE_CHECKING:
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
 IN_A_ROW = 8
 """Most steps of a row."""
-
-AMONG = 0.02
-"""Seconds of steps in a row where several texts share their passes, which take longer.
-
-They are more than those of a text alone, and so a stream is told this late at most: at the end of a
-row each text costs its part of Python, and in the shorter time a row would have one or two passes.
-With it two to eight streams of SmolLM2-135M wrote a tenth fewer tokens a second.
-"""
 
 
 class NativeSteps(TextHolder):
@@ -68,10 +60,8 @@ class NativeSteps(TextHolder):
             return SINGLE
         if not self._has_blocks(1 + draft.most + PLACES_OF_RUN, 1 + budget.shared.rows):
             return SINGLE
-        most, is_alone = min(draft.in_a_row, IN_A_ROW), budget.shared == NOTHING_SHARED
-        within = text.tell_within if is_alone else max(text.tell_within, AMONG)
-        is_watched = options.watch is not None
-        return RunLimits(most, text.tokens_left, within, options.stop_tokens, is_watched)
+        most, is_watched = min(draft.in_a_row, IN_A_ROW), options.watch is not None
+        return RunLimits(most, text.tokens_left, text.tell_within, options.stop_tokens, is_watched)
 
     def _has_blocks(self, places: int, texts: int) -> bool:
         """True if the cache, where it has a limit, has blocks for so many places of each text."""
