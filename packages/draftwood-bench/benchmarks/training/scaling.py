@@ -46,6 +46,7 @@ from benchmarks.training.drafters import (
 )
 from draftwood.storage.atomic import write_file
 from draftwood.storage.data_sets import DataFile
+from draftwood_bench.plan.data_sets import DATA_SETS
 from draftwood_bench.plan.prompts import load_prompts
 from draftwood_bench.records.statistics import DRAWS, Estimate
 from draftwood_train.data.manifest import Manifest
@@ -62,7 +63,7 @@ TITLE = "What ten times as much adds to accepted tokens of a pass"
 FORETOLD_TITLE = "The second target's largest run, foretold and measured"
 AXES = {"data": "data", "weights": "weights", "batch": "batch", "target": "data, second target"}
 OPENING = (3, 6, 10)  # words
-STORIES = ("tinystories_sample/tiny_stories.txt", "or leave --second out")
+PROMPTS = "stories"  # of the second target
 
 
 @dataclass(frozen=True)
@@ -143,10 +144,10 @@ def run(data: Path | None, second: Path | None, work: Path) -> None:
     if second is None:
         return
     smaller = [arm for arm in arms() if arm.is_of_second]
-    if run_all(smaller, second, work, "stories", None):
+    if run_all(smaller, second, work, PROMPTS, None):
         foretell()
         require_tokens(second, LARGEST)
-        run_all([largest()], second, work, "stories", None)
+        run_all([largest()], second, work, PROMPTS, None)
 
 
 def require_tokens(data: Path, count: int) -> None:
@@ -167,8 +168,9 @@ def run_all(
     wanted: Sequence[ScalingArm], data: Path, work: Path, prompts: str, per_category: int | None
 ) -> bool:
     """Train the runs of a target and decode with them; False where that was stopped."""
-    for line in told_plan(wanted, data, work, measured_rate(wanted[0], data, work)):
-        print(line, flush=True)
+    if not all(arm.is_trained(work) for arm in wanted):
+        for line in told_plan(wanted, data, work, measured_rate(wanted[0], data, work)):
+            print(line, flush=True)
     target = Manifest.read(data).target.name
     measurement = Measurement(per_category, RECORDS, target, prompts)
     for arm in wanted:
@@ -199,8 +201,8 @@ def foretell() -> None:
 
 def openings() -> list[str]:
     """Beginnings of sentences of stories, in a fixed random order; none of a measured story."""
-    measured = {each.turns[0] for each in load_prompts("stories").prompts}
-    stories = DataFile.named(*STORIES).lines()
+    measured = {each.turns[0] for each in load_prompts(PROMPTS).prompts}
+    stories = DataFile.named(DATA_SETS[PROMPTS].file, "or leave --second out").lines()
     found = {
         " ".join(words[:count])
         for story in map(str.strip, stories)
@@ -335,10 +337,10 @@ def main() -> None:
     parser = parser_of(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     opening = commands.add_parser("openings")
-    opening.add_argument("file", type=Path)
+    opening.add_argument("file", type=Path, help="JSON Lines of prompts to write")
     for name in ("plan", "run"):
         command = commands.add_parser(name)
-        command.add_argument("data", type=Path, nargs="?")
+        command.add_argument("data", type=Path, nargs="?", help="data of the first target")
         command.add_argument("--second", type=Path, help="data of the second target")
         command.add_argument("--threads", type=int, default=1)
         if name == "run":
@@ -347,6 +349,8 @@ def main() -> None:
             command.add_argument("--rate", type=float, default=700.0, help="tokens per second")
     commands.add_parser("show")
     given = parser.parse_args()
+    if given.command in ("plan", "run") and not (given.data or given.second):
+        parser.error("there are no data; give DATA, --second DATA2 or both")
     if given.command == "show":
         show()
     elif given.command == "openings":

@@ -122,7 +122,7 @@ def test_a_command_that_is_hung_up_or_killed_frees_its_port(roomy, sent: int, co
         [*command, "--tp", "2", "--port", "0", "--json"],
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # as nohup has it not
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup ignores it
     )
     assert started.stdout is not None
     try:

@@ -117,6 +117,34 @@ def test_tokens_may_be_embedded_by_codes() -> None:
     assert (logits_of(one) - logits_of(two)).abs().max() < 0.05 * logits_of(one).std()
 
 
+@pytest.mark.parametrize("products", ["float32", "int8", "int4"])
+def test_output_rows_are_stored_as_the_layer_is(products: Products) -> None:
+    head, rows = a_head(CONFIG)
+    embedding = some(VOCABULARY, TINY.hidden, seed=4)
+
+    def logits_by(tokens: Tensor, lm_rows: Tensor) -> Tensor:
+        native = native_eagle(
+            CONFIG,
+            head.state_dict(),
+            draft_tokens=tokens,
+            lm_rows=lm_rows,
+            embedding=embedding,
+            products=products,
+        )
+        session = native.start()
+        session.take(features_of(CONFIG, 3), [1, 2, 3])
+        return logits_of(session).clone()
+
+    # what output rows multiply, up to the rounding of a one's scale
+    states = logits_by(torch.arange(TINY.hidden), torch.eye(TINY.hidden))
+    found = logits_by(some_draft_tokens(), rows)
+    kinds: tuple[Products, ...] = ("float32", "int8", "int4")
+    stored = {kind: Matrix.pack(rows, None, kind).multiply(states) for kind in kinds}
+    off = {kind: (found - each).abs().max() / found.abs().max() for kind, each in stored.items()}
+    assert off.pop(products) < 5e-4
+    assert min(off.values()) > 5e-3
+
+
 def test_successors_are_the_likeliest_of_the_draft_vocabulary() -> None:
     session = a_session(ranks=5)
     session.level([-1, -1], [3, 9])

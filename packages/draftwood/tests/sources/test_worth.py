@@ -62,11 +62,8 @@ class Watched:
         and the head had a part in the tree.
         """
         request = DraftRequest(Sampling(self.temperature), Rng(seed), self.target.start())
-        merged, chance = (
-            Merger((*self.others, self.source), Estimator(), request),
-            random.Random(seed),
-        )
-        found = []
+        merged = Merger((*self.others, self.source), Estimator(), request)
+        chance, found = random.Random(seed), []
         for _ in range(steps):
             grown = merged.grow(chance.randrange(self.target.vocab_size), self.budget)
             tree, path = DraftTree.of(grown.tokens, grown.parents), [0]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 TELL_WITHIN = 0.02
 """Seconds after which no further step of a row begins, and the text is told of those made.
 
-A stream is told this late at most, less than eyes notice. At the end of a row each text costs its
-part of Python; in 8 ms a row of SmolLM2-135M would have two or three passes.
+A stream is told this and one step late at most. At the end of a row each text costs its part of
+Python; in 8 ms a row of SmolLM2-135M would have two or three passes.
 """
 
 SMOOTHING = 0.1

@@ -188,7 +188,6 @@ struct Drafting {
     // tokens a second, and seconds that the source was asked for that may rest
     std::vector<double> costs, slopes;
     double rate = 0, asking = 0;
-    int64_t run = 0;   // draft tokens of it that were run
     double least = 0;  // chance of a draft token that would have been run without that source
     std::vector<double> chances;  // of those that the others propose
     double company = 0;  // tokens that other texts were expected to emit beside it
@@ -300,9 +299,9 @@ struct Drafting {
             worth->count_candidate(deep, estimates.bucket(candidate.prob), candidate.token == token);
     }
 
-    // The least chance of as many draft tokens as were run, were they the other sources' alone; no
-    // less than what such a token costs.
-    double least_without() {
+    // The least chance of `run` draft tokens of the other sources alone; no less than what such a
+    // token costs.
+    double least_without(int64_t run) {
         if (run < 1) return INFINITY;
         chances.clear();
         for (size_t place = 0; place < nodes.size(); place++) {
@@ -358,8 +357,8 @@ struct Drafting {
     // reads, and of nodes that are there for it alone. `path`: nodes of the tree that was grown.
     void count_worth(const VerifiedTree& verified, const std::vector<int64_t>& path) {
         if (!may_ask || nodes.empty()) return worth->pass_step();
-        run = std::min<int64_t>(verified.nodes, nodes.size()) - 1;
-        least = least_without();
+        const int64_t run = std::min<int64_t>(verified.nodes, nodes.size()) - 1;
+        least = least_without(run);
         double tokens = -lost;
         for (size_t i = 0; i < path.size(); i++) {
             const Prediction& above = expected[path[i]];
