@@ -165,6 +165,16 @@ def test_other_grammars_are_refused_likewise(compiler: Compiler) -> None:
             wrong(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("rule", ["r{next}", "((((((((r{next} | 'b')" + " | 'b')" * 7])
+def test_rules_may_lead_to_one_another_thousands_of_times(compiler: Compiler, rule: str) -> None:
+    """On a stack of usual size the process would end."""
+    rules = [f"r{at}: {rule.format(next=at + 1)}".replace("'", '"') for at in range(6000)]
+    text = "\n".join(rules)[: LARGEST - 100].rpartition("\n")[0]
+    last = text.count("\n") + 1
+    grammar = compiler.lark(f'start: r0\n{text}\nr{last}: "a"')
+    assert state_after(grammar, TOKENIZER.encode("a")) is not None
+
+
 def test_tokenizers_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     words = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -4,10 +4,11 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from threading import Lock
+from threading import Lock, stack_size
 from typing import TYPE_CHECKING, Any
 
 from draftwood.grammar.grammar import Grammar, first_line
@@ -39,6 +40,12 @@ ADDED, VOCAB = '"added_tokens":', '"vocab":{'
 """Beginnings of parts in the JSON that a tokenizer is written as, without blanks."""
 RECENT = 16
 """Compiled grammars that are kept: agents send the same tools and schemas every time."""
+DEEP_STACK = 256 << 20
+"""Bytes of stack for the compiler, which goes down a grammar rule by rule: on a usual stack, one of
+60 kB whose every rule names the next ends the process. Only what is used takes memory.
+"""
+SIZES = Lock()
+"""Held while the size of new stacks, which is the process's, is another."""
 
 
 class Compiler:
@@ -236,15 +243,30 @@ class Compiler:
             ) from None
 
     def _compiled(self, source: str, what: str, begins_at_once: bool = False) -> Grammar:
-        guidance = _guidance()
+        guidance, tokens = _guidance(), self._tokens
         limits = guidance.LLParserLimits(verbose_errors=False)
-        matcher = guidance.LLMatcher(self._tokens, source, log_level=0, limits=limits)
+        matcher = _on_deep_stack(
+            lambda: guidance.LLMatcher(tokens, source, log_level=0, limits=limits)
+        )
         if matcher.is_error():
             raise ValueError(f"{what} cannot be followed: {_reason(matcher.get_error())}")
         grammar = Grammar(matcher, self.vocab_size, self.end_tokens, begins_at_once)
         if not bool(grammar.start().allowed().any()):
             raise ValueError(f"{what} forbids every text: no token may come first")
         return grammar
+
+
+def _on_deep_stack(work: Callable[[], Any]) -> Any:
+    """Give what a function gives that needs ``DEEP_STACK``, from a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    with SIZES:
+        before = stack_size(DEEP_STACK)
+        try:
+            made = pool.submit(work)
+        finally:
+            stack_size(before)
+    with pool:
+        return made.result()
 
 
 def _guidance() -> Any:
