@@ -137,6 +137,17 @@ def test_texts_that_wait_are_counted_each(slow: RunningServer) -> None:
     wait_for(slow.idle)
 
 
+def test_many_texts_of_a_request_take_turns_with_those_that_come_later(
+    slow: RunningServer,
+) -> None:
+    many = send(slow, **{**LONG, "prompt": ["go"] * 8, "max_tokens": 300})
+    wait_for(lambda: slow.metric("texts_waiting") == 6)
+    slow.text("go", max_tokens=1)
+    assert slow.metric("texts_waiting") >= 3
+    many.close()
+    wait_for(slow.idle)
+
+
 def test_first_come_is_first_served(slow: RunningServer) -> None:
     order: list[int] = []
     with ThreadPoolExecutor(3) as pool:

@@ -76,6 +76,16 @@ def test_texts_that_are_written_meanwhile_stay_the_same(tmp_path: Path) -> None:
     assert "".join(pieces) == wanted
 
 
+def test_a_pass_may_be_over_few_tokens(tmp_path: Path) -> None:
+    lm = saved(tmp_path, tiny_llama(layers=2, vocab=len(LETTERS), context=4 * CHUNK))
+    texts = [some_tokens(count, seed=count) for count in (90, 7)]
+    task, passes = EmbeddingTask(lm.model, texts), 1
+    while task.step(40):
+        passes += 1
+    assert passes == 3  # of 40, 40, and 10 with the other text
+    assert np.abs(task.unit_vectors() - lm.embed(texts)).max() < 1e-6
+
+
 def test_a_full_cache_leaves_nothing_behind(tmp_path: Path) -> None:
     lm = saved(tmp_path, tiny_llama(layers=2, vocab=len(LETTERS), context=4 * CHUNK))
     assert isinstance(lm.model, NativeModel)
