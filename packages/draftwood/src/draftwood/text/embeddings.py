@@ -31,8 +31,8 @@ class EmbeddingTask:
         most_rows: tokens of a pass.
 
     Raises:
-        ValueError: for a text without tokens, or with more than the model takes, for another
-            pooling, and for a model that gives no hidden states.
+        ValueError: for a text without tokens, with strange ones, or with more than the model takes,
+            for another pooling, and for a model that gives no hidden states.
     """
 
     most_rows = CHUNK
@@ -45,6 +45,11 @@ class EmbeddingTask:
         for number, text in enumerate(texts):
             if not len(text):
                 raise ValueError(f"text {number} is empty; give at least one token")
+            if min(text) < 0 or max(text) >= model.vocab_size:
+                raise ValueError(
+                    f"token ids must be from 0 to {model.vocab_size - 1}: text {number} was made"
+                    " for another model"
+                )
             if most is not None and len(text) > most:
                 raise ValueError(
                     f"text {number} has {len(text)} tokens, and the model takes {most}; shorten it"
