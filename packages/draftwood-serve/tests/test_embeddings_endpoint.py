@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import draftwood
+from draftwood.engine import Limits
 from draftwood.text.embeddings import EmbeddingTask
 from draftwood.text.language_model import LanguageModel
+from draftwood_serve.loaded import LoadedTarget
 from local_server import NAME, RunningServer, running, wait_for
 
 PATH = "/v1/embeddings"
@@ -160,6 +162,25 @@ def test_texts_stay_the_same_while_others_are_embedded(tiny: str, lm: LanguageMo
         assert texts == [wanted] * 3
         assert len(embedded) >= 3
         assert all(np.allclose(each[:3], lm.embed(TEXTS), atol=1e-6) for each in embedded)
+        wait_for(server.idle)
+
+
+def test_a_pass_is_short_while_a_text_waits_for_it(
+    endless: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paced = Limits(2).paced(lambda rows: rows * 1e-3, 0.04)
+    monkeypatch.setattr(LoadedTarget, "limits", paced)
+    with running(endless, method="plain") as server:
+        thread = server.service.models.first.running
+
+        def rows(_: object) -> int:
+            return thread.rows_beside(512)
+
+        assert thread.call(rows).result(5) == 512
+        body = {"prompt": "go", "max_tokens": 100_000, "stream": True}
+        with server.client.stream("POST", "/v1/completions", json=body) as response:
+            next(response.iter_lines())
+            assert thread.call(rows).result(5) == 39
         wait_for(server.idle)
 
 

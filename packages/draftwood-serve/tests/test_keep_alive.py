@@ -3,6 +3,7 @@
 import gc
 import math
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,13 @@ def test_durations_are_read_as_ollama_writes_them(given: Any, seconds: float) ->
 def test_what_is_no_duration_is_refused(given: Any) -> None:
     with pytest.raises(ValidationError, match="0 unloads the model, -1 keeps it"):
         TypeAdapter(KeepAlive).validate_python(given)
+
+
+def test_long_digits_are_refused_at_once() -> None:
+    since = time.perf_counter()
+    with pytest.raises(ValidationError, match="0 unloads the model"):
+        TypeAdapter(KeepAlive).validate_python("1" * 20_000)
+    assert time.perf_counter() - since < 1
 
 
 def test_a_model_leaves_behind_its_answer_and_comes_again(

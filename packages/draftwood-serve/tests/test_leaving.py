@@ -14,7 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from draftwood_serve import jobs
 from draftwood_serve.access_log import ServerLog
+from draftwood_serve.jobs import TextRequest
 from draftwood_serve.metrics import MetricFamilies, Metrics
 from local_server import RunningServer, running, wait_for
 
@@ -134,6 +136,45 @@ def test_texts_that_wait_are_counted_each(slow: RunningServer) -> None:
     wait_for(lambda: slow.metric("texts_waiting") == 2)
     for connection in (several, *blockers):
         connection.close()
+    wait_for(slow.idle)
+
+
+def test_many_texts_of_a_request_take_turns_with_those_that_come_later(
+    slow: RunningServer,
+) -> None:
+    many = send(slow, **{**LONG, "prompt": ["go"] * 8, "max_tokens": 300})
+    wait_for(lambda: slow.metric("texts_waiting") == 6)
+    slow.text("go", max_tokens=1)
+    assert slow.metric("texts_waiting") >= 3
+    many.close()
+    wait_for(slow.idle)
+
+
+def test_nobody_waits_for_the_grammars_of_others(
+    slow: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, begun = threading.Event(), threading.Semaphore(0)
+
+    def compiled(*_: object) -> None:
+        begun.release()
+        over.wait(20)
+
+    def grammar(lm: object, wanted: TextRequest) -> None:
+        return compiled() if wanted.json_schema is not None else None
+
+    monkeypatch.setattr(jobs, "_grammar", grammar)
+    monkeypatch.setitem(slow.service.settings.__dict__, "max_queue", 3)
+    schema = {"json": {"type": "object"}}
+    waiting = [send(slow, **{**LONG, "structured_outputs": schema}) for _ in range(2)]
+    try:
+        assert all(begun.acquire(timeout=10) for _ in waiting)
+        since = perf_counter()
+        slow.text("go", max_tokens=1)
+        assert perf_counter() - since < 10
+    finally:
+        over.set()
+        for connection in waiting:
+            connection.close()
     wait_for(slow.idle)
 
 

@@ -108,5 +108,7 @@ def test_a_rejection_counts_more() -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="a block"):
         AcceptanceRecipe(blocks=0)
+    with pytest.raises(ValueError, match="window must be whole numbers above 0"):
+        AcceptanceRecipe(window=0)
     with pytest.raises(ValueError, match="rejection must be above 0"):
         AcceptanceRecipe(rejection=0.0)

@@ -118,6 +118,7 @@ def test_settings() -> None:
     assert RECIPE.reads(LAYERS) == (6,)
     for wrong, message in (
         ({"frames": 0}, "frames, layers and anchors"),
+        ({"window": 0}, "window must be whole numbers above 0"),
         ({"fades": 0.0}, "fades above 0"),
         ({"loss_name": "mse"}, "loss_name is one of"),
     ):

@@ -412,6 +412,10 @@ def test_the_layer_starts_as_the_last_one_of_the_target() -> None:
         {"label_length": 4, "loss_name": "kl"},
         {"law_depth": 2, "loss_name": "prefix"},
         {"law_weight": 1.0, "loss_name": "ctc"},
+        {"law_weight": math.nan},
+        {"law_weight": math.inf},
+        {"law_weight": -1.0},
+        {"pairwise": -4, "loss_name": "kl"},
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:

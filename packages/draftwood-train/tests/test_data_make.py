@@ -158,7 +158,7 @@ def test_a_torn_shard_is_named_and_made_anew(tmp_path, lm, file):
             with pytest.raises(ValueError, match=rf"{path.name} is {what}; delete it and give"):
                 act()
     path.unlink()
-    with pytest.raises(ValueError, match=rf"{path.name} is not there"):
+    with pytest.raises(ValueError, match=rf"{path.name} is not there; give the command"):
         Dataset.open(folder, lm.model)
     made(folder, lm, file)
     assert content(folder) == whole
@@ -363,7 +363,7 @@ def test_data_go_on_where_all_own_prompts_of_a_shard_are_barred(tmp_path, lm, fi
 def test_data_go_on_with_the_measured_prompts_that_they_were_begun_with(
     folder, lm, file, monkeypatch
 ):
-    begun = Maker(folder, lm, data_options(file)).manifest
+    begun = made(folder, lm, file, tokens=100)
     assert Manifest.read(folder).measured == begun.measured == "none"
     monkeypatch.setattr(make, "measured_prompts", lambda: ["one"])
     with pytest.raises(ValueError, match=r"other prompts of Spec-Bench barred \(SHA-256 none, now"):
@@ -478,6 +478,16 @@ def test_prompts_that_are_all_too_long_are_told(folder, lm, file, monkeypatch):
     monkeypatch.setattr(make, "FRUITLESS", 8)  # prompts of packages have no end
     with pytest.raises(ValueError, match="none of 8 prompts"):
         made(folder.with_name("other"), lm, file, self_written=0, max_prompt_tokens=8)
+
+
+@pytest.mark.parametrize("per_shard", [4, 64])
+def test_data_without_a_text_bind_no_options(folder, lm, file, per_shard):
+    chosen = {"self_written": 0, "prompts_per_shard": per_shard}
+    with pytest.raises(ValueError, match="none of 40 prompts gave a text"):
+        made(folder, lm, file, max_prompt_tokens=8, **chosen)
+    whole = made(folder.with_name("whole"), lm, file, **chosen)
+    assert made(folder, lm, file, **chosen) == whole
+    assert content(folder) == content(folder.with_name("whole"))
 
 
 def test_a_prompt_that_gives_no_text_ends_nothing(tmp_path, lm):

@@ -168,7 +168,14 @@ def test_files_of_the_user_are_read_in_three_forms(tmp_path):
     }
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"text": "x"}', '{"prompt": " "}', '{"turns": []}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("{", "[]", '{"text": "x"}', '{"prompt": " "}', '{"turns": []}'),
+        pytest.param('{"prompt": "half \\ud800"}', id="surrogate"),
+        pytest.param("[" * 200_000, id="deep"),
+    ],
+)
 def test_a_broken_line_is_named(tmp_path, line):
     path = tmp_path / "own.jsonl"
     path.write_text('{"prompt": "fine"}\n' + line + "\n")
@@ -188,6 +195,20 @@ def test_a_file_without_prompts_is_named(tmp_path, name, what):
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises((OSError, ValueError), match=what.format(tmp_path / name)):
         collect((), [tmp_path / name], 0, Bars([]))
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_bytes('{"prompt": "café"}\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"own.jsonl is no text in UTF-8; save it as UTF-8"):
+        collect((), (path,), 0, Bars())
+
+
+def test_prompts_that_are_all_measured_are_told(tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({"prompt": sentence(1)}) + "\n")
+    with pytest.raises(ValueError, match="all 1 prompts are among those that drafters"):
+        collect((), (path,), 0, Bars([sentence(1)]))
 
 
 def test_loops_and_scraps_are_no_prompts():

@@ -58,5 +58,7 @@ def test_it_starts_as_the_end_of_its_target() -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one layer"):
         LmRecipe(layers=0)
+    with pytest.raises(ValueError, match="window must be whole numbers above 0"):
+        LmRecipe(window=-1)
     with pytest.raises(ValueError, match="loss_name is one of"):
         LmRecipe(loss_name="mse")  # type: ignore[arg-type]

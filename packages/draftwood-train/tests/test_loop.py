@@ -139,11 +139,24 @@ def test_what_is_judged_depends_on_no_batches(tmp_path: Path) -> None:
     assert found[2][1]["overlap"] == pytest.approx(found[0][1]["overlap"])
 
 
+def test_texts_too_short_to_judge_by_are_told_with_their_cures(tmp_path: Path) -> None:
+    run, reads = trainer(tmp_path), RECIPE.reads(LAYERS)
+    run._held_out = packing(texts(9, seed=8), places=2, seed=None, reads=reads)
+    with pytest.raises(ValueError, match="raise --places, train fewer heads or frames, or give"):
+        run._judge()
+
+
 def test_other_settings_do_not_go_on(tmp_path: Path) -> None:
     trainer(tmp_path, replace(SETTINGS, amount=1)).run()
-    with pytest.raises(ValueError, match="had amount 1, not 12"):
+    with pytest.raises(ValueError, match="had the length --steps 1, not --steps 12"):
         trainer(tmp_path, resume=True)
-    with pytest.raises(ValueError, match="had loss_name kl, not nla"):
+    minutes = replace(SETTINGS, amount=1.0, unit="cpu_minutes")
+    with pytest.raises(ValueError, match="the length --steps 1, not --cpu-minutes 1; give"):
+        trainer(tmp_path, minutes, resume=True)
+    slower = replace(SETTINGS, amount=1, rates=Rates(1e-3, 3e-3, 2))
+    with pytest.raises(ValueError, match=r"had --learning-rate 0.003, not 0.001; give"):
+        trainer(tmp_path, slower, resume=True)
+    with pytest.raises(ValueError, match="had the loss kl, not nla"):
         trainer(
             tmp_path, replace(SETTINGS, amount=1), replace(RECIPE, loss_name="nla"), resume=True
         )
@@ -405,7 +418,9 @@ def test_a_full_disk_keeps_the_checkpoint_before(
 
     monkeypatch.setattr(Path, "write_bytes", full)
     run.state.step = 3
-    with pytest.raises(OSError, match=r"checkpoint.pt: the disk is full; free some space"):
+    with pytest.raises(
+        OSError, match=r"checkpoint.pt: the disk is full; free some.*--resume goes on"
+    ):
         run.save()
     assert Checkpoint.read(tmp_path).step == 2
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".checkpoint")]

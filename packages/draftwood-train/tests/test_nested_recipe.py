@@ -64,5 +64,7 @@ def test_at_first_all_sizes_say_what_the_targets_last_layer_says() -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one size"):
         S2dRecipe(sizes=0)
+    with pytest.raises(ValueError, match="window must be whole numbers above 0"):
+        S2dRecipe(window=0)
     with pytest.raises(ValueError, match="loss_name is one of"):
         S2dRecipe(loss_name="mse")  # type: ignore[arg-type]

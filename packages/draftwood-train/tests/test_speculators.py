@@ -78,6 +78,14 @@ def test_what_no_option_gives_cannot_be_trained_on(own: dict, tmp_path: Path) ->
         going_on(made, start, tmp_path, training_target())
 
 
+def test_another_window_is_told_as_such(tmp_path: Path) -> None:
+    made = EagleRecipe(window=16)
+    started: Any = made.build(training_target())
+    start: Any = SimpleNamespace(config=replace(started.config, window=0), weights={})
+    with pytest.raises(ValueError, match="holds a drafter with window 0, not 16"):
+        going_on(made, start, tmp_path, training_target())
+
+
 def test_a_head_is_packed_in_blocks(target: LeanModel, tmp_path: Path) -> None:
     trained = eagle(target)
     before = folder.save(tmp_path / "head", trained, "# A card", dtype="float32")
@@ -302,6 +310,21 @@ def test_another_head_is_not_replaced_unasked(
     done = CliRunner().invoke(command, [*given, "--force"])
     assert done.exit_code == 0, done.output
     assert folder.load(output).config.layers == 2
+
+
+def test_an_exported_head_is_not_replaced_unasked(target: LeanModel, tmp_path: Path) -> None:
+    model, output = str(tmp_path / "model"), tmp_path / "theirs"
+    save_target(model)
+    source = folder.save(tmp_path / "drafter", eagle(target), "# New")
+    export(output, eagle(target, layers=2), target, "nowhere")
+    (output / "NOTES.txt").write_text("theirs")
+    given = [str(source), str(output), "--model", model]
+    done = CliRunner().invoke(export_command, given)
+    assert "name a new folder, or replace a drafter with --force" in str(done.exception)
+    assert (output / "NOTES.txt").is_file()
+    done = CliRunner().invoke(export_command, [*given, "--force"])
+    assert done.exit_code == 0, done.output
+    assert read(output, target, "tiny").config.layers == 1
 
 
 def test_other_targets_are_refused(target: LeanModel, tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def serve(
         facts = _facts(settings, served, target.method, address, length, target.instructions)
         tell(facts | {"chats": target.plain.tokenizer.chat_template is not None})
         if target.idle_reason is not None:
-            log.note(f"the head does not learn: {target.idle_reason}")
+            log.note(f"the head does not learn: {target.idle_reason}", "error")
         if target.learning is not None:
             target.learning.say = log.note
 

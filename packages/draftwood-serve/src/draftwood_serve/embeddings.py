@@ -81,7 +81,8 @@ def add_embeddings(app: FastAPI, service: TextService) -> None:
 class Embedder:
     """Embeds texts of requests in the threads that run the models.
 
-    All requests together make at most one pass between two steps of texts, and take turns.
+    Requests take turns: between two steps of texts there is at most one pass over texts of a usual
+    size, and one over a part of a longer one.
 
     Args:
         service: whose models they are.
@@ -89,7 +90,7 @@ class Embedder:
 
     def __init__(self, service: TextService) -> None:
         self.service = service
-        self._turn = asyncio.Lock()
+        self._short, self._long = asyncio.Lock(), asyncio.Lock()
 
     async def embed(
         self,
@@ -128,9 +129,9 @@ class Embedder:
             return task, held.load_seconds
 
     async def _embed(self, task: Any, held: OpenRequest) -> None:
-        """Embed all texts; of those that take several passes only one holds a cache at a time."""
+        """Embed all texts; of short and of long ones only one each holds a cache at a time."""
         while not task.done:
-            async with self._turn:
+            async with self._long if task.next_is_long else self._short:
                 await self._step(task, held)
                 while task.is_amid_text:
                     await self._step(task, held)
@@ -142,7 +143,9 @@ class Embedder:
             told = f"the answer took longer than {most:g} s"
             raise no_retry(504, told, "timeout")
         try:
-            await asyncio.wrap_future(model.running.call(lambda _: task.step()))
+            running = model.running
+            step = running.call(lambda _: task.step(running.rows_beside(task.most_rows)))
+            await asyncio.wrap_future(step)
         except ValueError as error:  # tokens that the model has not
             raise bad_request(one_line(error), "input") from error
         except MemoryError as error:

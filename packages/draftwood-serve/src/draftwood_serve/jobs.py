@@ -137,6 +137,11 @@ class TextRequest:
         """True if texts may hold calls of tools."""
         return bool(self.tools) and self.tool_choice.mode != "none"
 
+    @property
+    def has_grammar(self) -> bool:
+        """True if texts have to fit something that is compiled first."""
+        return self.calls or self.json_schema is not None or self.form is not None
+
 
 @dataclass(eq=False)
 class TaskOfJob:

@@ -45,6 +45,7 @@ class TextService:
         self.open: set[OpenRequest] = set()
         self.models = ServedModels((settings, *others), self.open, say)
         self._preparing = ThreadPoolExecutor(2, "draftwood-prepare")
+        self._compiling = ThreadPoolExecutor(2, "draftwood-compile")  # others do not wait for it
 
     def load(self) -> LoadedTarget:
         """Load the first model in its thread and wait for it; raises the thread's error."""
@@ -77,7 +78,8 @@ class TextService:
             lm = await self._language_model(model, owner, wanted.speculation)
             loop, most = asyncio.get_running_loop(), self.settings.max_batch
             make = partial(make_job, lm, wanted, most, loop, model.target, owner)
-            job = await loop.run_in_executor(self._preparing, make)
+            pool = self._compiling if wanted.has_grammar else self._preparing
+            job = await loop.run_in_executor(pool, make)
             job.arrived, job.load_seconds = request.arrived, request.load_seconds
             request.begin(job)
         except BaseException as error:
@@ -151,7 +153,8 @@ class TextService:
     def close(self) -> None:
         """End the threads."""
         self.models.close()
-        self._preparing.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._preparing, self._compiling):
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class OpenRequest:

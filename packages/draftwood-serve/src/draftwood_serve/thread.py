@@ -2,12 +2,13 @@
 
 import queue
 import threading
-from collections import Counter, deque
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from draftwood import engine
 from draftwood.learning.learning import Learning
@@ -26,8 +27,21 @@ IDLE_SECONDS = 2.0
 Value = TypeVar("Value")
 
 
+class WaitingTask(NamedTuple):
+    """A task that waits for room in the batch.
+
+    Attributes:
+        turn: place among those of all requests; texts of one request have one after the other.
+    """
+
+    turn: int
+    job: TextJob
+    task: TaskOfJob
+
+
 class ModelThread:
-    """Run the tasks of all requests in one batch, first come first served.
+    """Run the tasks of all requests in one batch, first come first served; requests of many texts
+    take turns with those that came behind them.
 
     Other threads pass it functions; it passes each step's updates to the requests' event loops, in
     one call for each loop and step.
@@ -44,7 +58,8 @@ class ModelThread:
         self.settings, self.metrics = settings, metrics
         self._turns = turns or threading.Lock()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waiting: deque[tuple[TextJob, TaskOfJob]] = deque()
+        self._waiting: list[WaitingTask] = []  # in the order of their turns
+        self._turn = 0  # of the newest task that began
         self._running: dict[int, tuple[TextJob, TaskOfJob]] = {}
         self._told: list[tuple[TextJob, Told]] = []
         self._ending = False
@@ -78,6 +93,11 @@ class ModelThread:
 
         self._put(run)
         return future
+
+    def rows_beside(self, most: int) -> int:
+        """Rows of a pass between two steps of texts, which wait for it as for a step."""
+        pace = self._loaded.result().limits.pace
+        return most if pace is None else pace.prompt_rows(self.running_texts, 0, 0, most)
 
     def add(self, job: TextJob) -> None:
         """Queue a request."""
@@ -115,7 +135,7 @@ class ModelThread:
                 self._admit()
                 if self._batch:
                     self._step()
-                waiting = sum(len(task.choices) for _, task in self._waiting)
+                waiting = sum(len(each.task.choices) for each in self._waiting)
                 self.metrics.load(self.running_texts, waiting)
                 self._post()
         target.plain.calibration.keep("draftwood serve")
@@ -164,7 +184,10 @@ class ModelThread:
             self._learning.gate.enter()
 
     def _add(self, job: TextJob) -> None:
-        self._waiting += [(job, task) for task in job.tasks]
+        turn = self._turn + 1
+        for task in job.tasks:
+            insort(self._waiting, WaitingTask(turn, job, task), key=lambda each: each.turn)
+            turn += len(task.choices)
 
     def _stop(self) -> None:
         self._ending = True
@@ -173,10 +196,11 @@ class ModelThread:
         """Start queued requests as far as the batch has room."""
         rows = self.running_texts
         while self._waiting:
-            job, task = self._waiting[0]
+            turn, job, task = self._waiting[0]
             if rows and rows + len(task.choices) > self.settings.max_batch:
                 return
-            self._waiting.popleft()
+            del self._waiting[0]
+            self._turn = turn
             rows += len(task.choices)
             job.started = job.started or perf_counter()
             self._running[self._batch.add(task.task)] = (job, task)
@@ -250,7 +274,7 @@ class ModelThread:
             if other is job:
                 del self._running[number]
                 self._batch.cancel(number)
-        self._waiting = deque(each for each in self._waiting if each[0] is not job)
+        self._waiting = [each for each in self._waiting if each.job is not job]
         if not job.over:
             self._told.append((job, why))
             self._over(job, "cancelled" if why is None else "failed")

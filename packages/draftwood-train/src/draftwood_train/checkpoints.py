@@ -10,10 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from draftwood.storage.atomic import write_file
-from draftwood_train.data.shards import explain_errors
+from draftwood.storage.atomic import explain_write_errors, write_file
 
 NAME = "checkpoint.pt"
+OPTIONS = {
+    "muon": "--learning-rate",
+    "adamw": "--other-rate",
+    "warm_up": "--warm-up",
+    "decay": "--decay",
+    "loss_name": "the loss",
+}
+"""Names of settings for whoever gives options."""
+GO_ON = "name another output; the same command with --resume goes on after the newest checkpoint"
 
 
 @dataclass
@@ -64,7 +72,11 @@ class Checkpoint:
         packed = BytesIO()  # torch.save hides why a disk refuses
         torch.save(values, packed)
         content = packed.getbuffer()
-        write_file(folder / NAME, lambda partial: partial.write_bytes(content), explain_errors)
+        write_file(
+            folder / NAME,
+            lambda partial: partial.write_bytes(content),
+            lambda path: explain_write_errors(path, GO_ON),
+        )
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
@@ -92,16 +104,25 @@ class Checkpoint:
         Args:
             usual: of settings that were not there yet when the training began.
         """
-        own = {**usual, **self.settings}
-        wrong = sorted(
-            name for name in {*settings, *self.settings} if settings.get(name) != own.get(name)
-        )
+        asked, kept = _as_options(settings), _as_options(self.settings)
+        own = {**_as_options(usual), **kept}
+        wrong = sorted(name for name in {*asked, *kept} if asked.get(name) != own.get(name))
         if wrong:  # another recipe has other settings too
             one = "recipe" if "recipe" in wrong else wrong[0]
             raise ValueError(
                 f"the training to resume had {one} {own.get(one)}, not"
-                f" {settings.get(one)}; give it the same settings, or train into another folder"
+                f" {asked.get(one)}; give it the same settings, or train into another folder"
             )
+
+
+def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as options tell them: each rate by its name, unit and amount in one."""
+    found: dict[str, Any] = {**settings, **settings.get("rates", {})}
+    found.pop("rates", None)
+    if {"unit", "amount"} <= found.keys():
+        unit = found.pop("unit").replace("_", "-")
+        found["the length"] = f"--{unit} {float(found.pop('amount')):.12g}"
+    return {OPTIONS.get(name, name): each for name, each in found.items()}
 
 
 def copied(head: nn.Module) -> dict[str, Tensor]:

@@ -49,7 +49,8 @@ def going_on(
         gained = each.name in gains and weights.keys() <= new.state_dict().keys()
         if own == asked or gained:
             continue
-        if bool(own) != bool(asked) and each.name in NO_OPTION:
+        unlike = own is None if each.name == "window" else bool(own) != bool(asked)
+        if unlike and each.name in NO_OPTION:
             raise ValueError(f"the drafter in {folder} {NO_OPTION[each.name]}")
         raise ValueError(
             f"{folder} holds a drafter with {each.name} {own}, not {asked}; give the recipe and"

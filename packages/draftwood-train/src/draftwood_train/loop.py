@@ -297,8 +297,8 @@ class Trainer:
         self.head.train()
         if not judged.places:
             raise ValueError(
-                "the held-out texts have no answer long enough to judge by; make more data: give"
-                " 'draftwood train data' more --tokens"
+                "the held-out texts have no answer long enough to judge by; raise --places, train"
+                " fewer heads or frames, or give 'draftwood train data' more --tokens"
             )
         return judged
 

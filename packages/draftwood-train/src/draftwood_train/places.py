@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from draftwood.storage.atomic import hold
-from draftwood_train.data.shards import LOCK, explain_errors
+from draftwood.storage.atomic import explain_write_errors, hold
+from draftwood_train.data.shards import LOCK
 
 
 def require_output(
@@ -42,7 +42,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     taken = OSError(f"another process trains in {folder}; wait for it, or name another output")
     is_new = not folder.exists()
-    with explain_errors(folder):
+    with explain_write_errors(folder, "name another output"):
         folder.mkdir(parents=True, exist_ok=True)
         lock = hold(folder / LOCK, taken)
     try:

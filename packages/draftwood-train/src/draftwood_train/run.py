@@ -120,6 +120,8 @@ class Training:
         say: Callable[[str], None],
     ) -> Outcome:
         """Train in a folder that is this training's own, and store the best drafter."""
+        if self.resume and not self._begun:
+            say(f"there is no checkpoint in {self.folder}, so this training starts at step 0")
         target = self.target(tokens)
         train = self._chosen(target)
         trainer = self._trainer(start, target, train, say)

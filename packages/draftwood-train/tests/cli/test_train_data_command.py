@@ -65,6 +65,7 @@ def test_what_is_wrong_is_said_in_one_line(target, prompts, tmp_path):
         (("--sets", "alpaca_eval"), "its licence forbids commercial use"),
         (("--sets", "spec_bench"), "what drafters are measured on"),
         (("--tokens", "many"), "needs a number such as 500k or 2m"),
+        (("--seed", "-1"), "-1 is not in the range"),
         (("--layers", "a"), "needs numbers such as 2,15,27,30"),
         (("--model", target, "--sets", "mbpp", *SMALL), "set $DRAFTWOOD_DATA to one, leave mbpp"),
         (

@@ -69,7 +69,7 @@ def test_a_drafter_is_trained_resumed_and_trained_on(data: str, tmp_path: Path) 
     line = refused("train", "eagle", data, first, "--steps", "4", *SMALL)
     assert "go on with --resume" in line
     line = refused("train", "eagle", data, first, "--steps", "6", *SMALL, "--resume")
-    assert "had amount 4, not 6" in line
+    assert "had the length --steps 4, not --steps 6" in line
 
     options = ("--steps", "4", *SMALL[2:], "--resume")
     copy = str(shutil.copytree(first, tmp_path / "copy"))
@@ -227,9 +227,31 @@ def test_what_is_wrong_is_said_in_one_line(data: str, target: str, tmp_path: Pat
         ((data, output, "--from", str(tmp_path)), "is no whole drafter"),
         ((data, output, "--loss", "best"), "is not one of"),
         ((data, output, "--tokens", "many"), "needs a number such as 500k or 2m"),
+        ((data, output, "--seed", "-1"), "-1 is not in the range"),
+        ((data, output, "--seed", str(2**32)), "is not in the range"),
+        ((data, output, "--flattest", "0"), "is not in the range"),
+        ((data, output, "--learning-rate", "inf"), "inf is not in the range"),
+        ((data, output, "--other-rate", "inf"), "inf is not in the range"),
+        ((data, output, "--minutes", "inf"), "inf is not in the range"),
+        ((data, output, "--resume"), "to resume from; train first, without --resume"),
+        (
+            (data, output, "--from", str(tmp_path), "--start-from", "last-layer"),
+            "has all weights already; leave out --start-from",
+        ),
     ):
         assert what in refused("train", "eagle", *options)
     assert not Path(output).exists()
+    gains = ("--from", str(tmp_path), "--start-from", "random")
+    assert "is no whole drafter" in refused("train", "ctc", data, output, *gains)
+
+
+def test_a_training_without_a_checkpoint_is_resumed_from_its_beginning(
+    data: str, tmp_path: Path
+) -> None:
+    (tmp_path / "out.training").mkdir()
+    result = run("train", "eagle", data, str(tmp_path / "out"), "--steps", "1", *SMALL, "--resume")
+    assert result.exit_code == 0, result.output
+    assert "out.training, so this training starts at step 0" in result.stderr
 
 
 def test_an_output_folder_that_cannot_be_used_is_refused_before_training(
@@ -239,6 +261,9 @@ def test_an_output_folder_that_cannot_be_used_is_refused_before_training(
     full = tmp_path / "full"
     full.mkdir()
     (full / "notes").write_text("")
+    place = alone_in(tmp_path / "file" / "out.training")
+    with pytest.raises(OSError, match=r"not a folder; name another output$"), place:
+        pass
     for output, what in (
         (full, "holds something else than a drafter"),
         (tmp_path / "file", "is a file, not a folder"),

@@ -322,6 +322,21 @@ def sequence(
     )
 
 
+def test_a_short_prompt_does_not_wait_for_all_of_a_long_one(model: LeanModel) -> None:
+    """And the long one goes on, however many short ones come."""
+    batch = Scheduler(Limits(prompt_rows=8))
+    long = batch.add(sequence(model, prompt=[1] * 80, tokens=1))
+    ended, steps = list[int](), 0
+    while long not in ended:
+        short = batch.add(sequence(model, prompt=[1] * 8, tokens=1))
+        began = steps
+        while short not in ended:
+            ended += [event.number for event in batch.step() if event.finish_reason]
+            steps += 1
+            assert steps <= began + 4
+    assert 12 <= steps <= 25
+
+
 def test_a_failing_pass_ends_its_requests_alone(
     model: LeanModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

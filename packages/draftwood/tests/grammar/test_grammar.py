@@ -175,6 +175,21 @@ def test_rules_may_lead_to_one_another_thousands_of_times(compiler: Compiler, ru
     assert state_after(grammar, TOKENIZER.encode("a")) is not None
 
 
+def test_what_would_be_compiled_for_ever_is_refused(compiler: Compiler) -> None:
+    """Without bounds this takes 100 MB more every second."""
+    patterns = [f"[a-f]{at}.{{3}}" for at in range(24)]
+    schema = {"allOf": [{"type": "string", "pattern": each} for each in patterns]}
+    with pytest.raises(ValueError, match=r"not compiled within 5 s; give fewer patterns"):
+        compiler.json_schema(schema)
+    terms = " & ".join(f"/(?s:.*){each}(?s:.*)/" for each in patterns)
+    with pytest.raises(ValueError, match=r"the Lark grammar cannot be followed: it is not"):
+        compiler.lark(f"start: A\nA: {terms}")
+    few = compiler.lark("start: A\nA: /[ab]+/ & /(?s:.*)b/")
+    assert state_after(few, TOKENIZER.encode("ab")) is not None
+    with pytest.raises(ValueError, match=r"the Lark grammar cannot be followed: .*only supported"):
+        compiler.lark("start: A & B\nA: other")
+
+
 def test_tokenizers_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     words = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

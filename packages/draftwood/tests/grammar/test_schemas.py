@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -207,6 +208,17 @@ def test_classes_of_properties_of_characters_exclude_the_quote(compiler: Compile
     for pattern in (r"^\p{Cc}$", r"^\P{P}$", r"^\PP$"):
         grammar = compiler.json_schema({"type": "string", "pattern": pattern})
         assert (fits(grammar, r'"\n"'), fits(grammar, r'"\""')) == (True, False)
+
+
+@pytest.mark.parametrize("signs", ["[", r"\p{"])
+def test_classes_that_nothing_closes_are_refused_at_once(
+    compiler: Compiler,  # noqa: F811
+    signs: str,
+) -> None:
+    since = time.perf_counter()
+    with pytest.raises(ValueError, match="the JSON schema cannot be followed"):
+        compiler.json_schema({"type": "string", "pattern": signs * 16_000})
+    assert time.perf_counter() - since < 2
 
 
 def test_patterns_with_escaped_signs_are_kept(compiler: Compiler) -> None:  # noqa: F811

@@ -23,6 +23,7 @@ from draftwood.heads.folder import (
     folder_of,
     load,
     open_folder,
+    require_place,
     save,
     shipped,
 )
@@ -129,6 +130,8 @@ def test_a_drafter_takes_the_place_of_another_but_of_nothing_else(folder: Path) 
     (folder / CONFIG).unlink()
     with pytest.raises(ValueError, match="holds something else than a drafter"):
         save(folder, other, "")
+    with pytest.raises((OSError, ValueError), match="choose another folder"):
+        require_place(Path("/"))
 
 
 def test_a_write_that_fails_leaves_the_older_drafter(

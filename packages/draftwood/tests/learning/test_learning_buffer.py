@@ -115,10 +115,11 @@ def test_a_folder_gives_back_the_buffer_and_the_head(
     with pytest.raises(ValueError, match=r"a head learns in .*learnt already, .*; close that"):
         LearningFolder(folder, trained)
     second.close()
+    (folder / "texts" / "000000000x.safetensors").touch()
     kept = LearningFolder(folder, trained)
     left = list(kept.read())[3:]
     kept.keep(left)
-    assert len(list((folder / "texts").iterdir())) == 2
+    assert len(list((folder / "texts").glob("*[0-9].safetensors"))) == 2
 
 
 def test_a_head_that_was_learnt_from_another_one_is_dropped_and_its_texts_stay(
@@ -309,6 +310,14 @@ def _flatten(texts: Path, name: str) -> None:
 
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
+
+
+def test_a_file_is_no_folder_to_learn_in(
+    target: NativeModel, trained: TrainedHead, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="file is a file; keep the buffer in another folder"):
+        opened(target, trained, tmp_path / "file")
 
 
 def test_states_of_another_head_are_refused(

@@ -76,6 +76,16 @@ def test_texts_that_are_written_meanwhile_stay_the_same(tmp_path: Path) -> None:
     assert "".join(pieces) == wanted
 
 
+def test_a_pass_may_be_over_few_tokens(tmp_path: Path) -> None:
+    lm = saved(tmp_path, tiny_llama(layers=2, vocab=len(LETTERS), context=4 * CHUNK))
+    texts = [some_tokens(count, seed=count) for count in (90, 7)]
+    task, passes = EmbeddingTask(lm.model, texts), 1
+    while task.step(40):
+        passes += 1
+    assert passes == 3  # of 40, 40, and 10 with the other text
+    assert np.abs(task.unit_vectors() - lm.embed(texts)).max() < 1e-6
+
+
 def test_a_full_cache_leaves_nothing_behind(tmp_path: Path) -> None:
     lm = saved(tmp_path, tiny_llama(layers=2, vocab=len(LETTERS), context=4 * CHUNK))
     assert isinstance(lm.model, NativeModel)
@@ -120,8 +130,9 @@ def test_what_cannot_be_embedded_is_refused(tmp_path: Path) -> None:
         lm.embed("a" * 65)
     with pytest.raises(ValueError, match="pooling is mean or last"):
         lm.embed("a", pooling="max")
-    with pytest.raises(ValueError, match="token ids must be"):
-        lm.embed([[9999]])
+    for strange in (9999, -1, 2**70):
+        with pytest.raises(ValueError, match="token ids must be from 0 to"):
+            lm.embed([[1, strange]])
     with pytest.raises(TypeError, match="token ids"):
         lm.embed([{"role": "user", "content": "a"}])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="surrogate"):

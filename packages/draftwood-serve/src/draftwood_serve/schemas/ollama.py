@@ -32,7 +32,9 @@ OFF: Mapping[str, float] = {"mirostat": 0, "typical_p": 1, "tfs_z": 1}
 """Ways to draw that this server has not, and the values that turn them off."""
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+LONGEST_TIME = 64
+"""Characters of a time; the parts of a longer text would be looked for in hours."""
 FOREVER = 1e9
 """Seconds from which on a model stays for good."""
 
@@ -43,7 +45,7 @@ def _seconds(given: Any) -> Any:
     Raises:
         PydanticCustomError: for anything else.
     """
-    text = given.strip() if isinstance(given, str) else ""
+    text = given.strip() if isinstance(given, str) and len(given) <= LONGEST_TIME else ""
     sign, parts = text[:1] == "-", PART.findall(text.lstrip("+-"))
     found: Any = given
     if parts and "".join(map("".join, parts)) == text.lstrip("+-"):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from draftwood_train.data.make import Made, Maker
 
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+SEED = click.IntRange(0, 2**32 - 1)
+"""Numbers that every generator takes as a seed."""
 
 
 def count_of(context: click.Context, parameter: click.Parameter, value: str) -> int:
@@ -67,7 +69,7 @@ def _numbers(
     show_default=True,
     help="Tokens of prompts and answers to reach, such as 500k or 2m.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same data.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Same seed, same data.")
 @click.option(
     "--states",
     type=click.Choice(["stored", "recomputed"]),

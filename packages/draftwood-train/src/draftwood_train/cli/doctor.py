@@ -1,4 +1,4 @@
-"""`draftwood train doctor`: where a head's training and its decoding begin to differ."""
+"""`draftwood train doctor`: where an EAGLE head's training and its decoding begin to differ."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from draftwood_train.doctor.texts import HeldText
 
 
-@click.command(short_help="Find where a head's training and decoding differ.")
+@click.command(short_help="Find where an EAGLE head's training and decoding differ.")
 @click.argument("head", type=click.Path(path_type=Path))
 @click.option(
     "--data",
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @options.as_json
 def doctor(head: Path, data: Path | None, model: str | None, texts: int, as_json: bool) -> None:
-    """Replay held-out text in training's and in decoding's arithmetic, place by place.
+    """Replay held-out text of an EAGLE head in training's and in decoding's arithmetic.
 
     Names the first difference (template, target, shifted labels, layer, precision, vocabulary), and
     prints the share of right drafts by task and depth: decoding / training, and what the head's

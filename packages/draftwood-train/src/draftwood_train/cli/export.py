@@ -61,7 +61,8 @@ def pack(folder: Path, output: Path, blocks: Literal["Q8_0", "Q4_1"], force: boo
 @click.argument("output", type=FOLDER)
 @model_option
 @click.option("--verifier", help="Name under which vLLM finds the model.  [default: --model]")
-def export(folder: Path, output: Path, model: str, verifier: str | None) -> None:
+@force_option
+def export(folder: Path, output: Path, model: str, verifier: str | None, force: bool) -> None:
     """Write the EAGLE head in FOLDER to OUTPUT in the layout of the speculators package, whole:
     with the model's embedding and output rows.
 
@@ -69,6 +70,7 @@ def export(folder: Path, output: Path, model: str, verifier: str | None) -> None
     Example:
       draftwood train export my-drafter exported --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
+    _require_new(output, force)
     options.check_weights(model)
     from draftwood.heads import folder as heads
     from draftwood.loading.models import load_model

@@ -5,21 +5,25 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 from draftwood.cli import options
 from draftwood.cli.terminal import notes, output
 from draftwood.optional import install_command
-from draftwood_train.cli.data import count_of
+from draftwood_train.cli.data import SEED, count_of
 
 if TYPE_CHECKING:
     from draftwood_train.loop import Outcome, TrainingSettings
     from draftwood_train.recipe import DrafterRecipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
+PART = options.NumberRange(0, 1, min_open=True)
+FINITE = options.NumberRange(0, inf, min_open=True, max_open=True)
 
 
 def recipe_names() -> list[str]:
@@ -46,6 +50,12 @@ class RecipeCommand(click.Command):
 
     def _run(self, **given: Any) -> None:
         recipe = _recipe(str(self.name))
+        source = click.get_current_context().get_parameter_source("start_from")
+        gains = getattr(recipe, "gains", None)  # parts that are built as --start-from says
+        if given["start"] and source is ParameterSource.COMMANDLINE and not gains:
+            raise click.UsageError(
+                "the drafter of --from has all weights already; leave out --start-from"
+            )
         own = {each.name: given.pop(each.name) for each in fields(recipe)}  # type: ignore[arg-type]
         run(recipe(**own), given)
 
@@ -96,8 +106,8 @@ def _common() -> list[click.Parameter]:
         click.Argument(["output_folder"], type=path, metavar="OUTPUT"),
         option("--steps", some, None, "Steps to train for."),
         click.Option(["--tokens"], callback=_tokens, help="Tokens to train on, such as 5m."),
-        option("--minutes", above, None, "Minutes to train for.  [default: 60]"),
-        option("--cpu-minutes", above, None, "The same, of each thread's work alone."),
+        option("--minutes", FINITE, None, "Minutes to train for.  [default: 60]"),
+        option("--cpu-minutes", FINITE, None, "The same, of each thread's work alone."),
         option(
             "--draft-vocabulary",
             some,
@@ -108,17 +118,17 @@ def _common() -> list[click.Parameter]:
         option("--rows", some, 16, "Rows of a batch."),
         option("--places", some, 512, "Tokens of a row; longer texts are cut."),
         option("--accumulate", some, 1, "Batches that make a step."),
-        option("--learning-rate", above, 5e-3, "Of matrices, with Muon."),
-        option("--other-rate", above, 1e-3, "Of all else, and of CTC's frames, with AdamW."),
+        option("--learning-rate", FINITE, 5e-3, "Of matrices, with Muon."),
+        option("--other-rate", FINITE, 1e-3, "Of all else, and of CTC's frames, with AdamW."),
         option("--warm-up", click.IntRange(min=0), 20, "Steps in which the rates rise."),
         option("--decay", share, 0.3, "Share of the training in which they fall."),
         option("--average", share, 0.0, "Share, at the end, whose weights are averaged."),
-        option("--flattest", share, 1.0, "Share of the texts, those the target was least sure of."),
+        option("--flattest", PART, 1.0, "Share of the texts, those the target was least sure of."),
         option("--judge-every", some, 100, "Steps between two looks at held-out texts."),
         option("--judge-minutes", above, None, "Minutes between two looks, rather than steps."),
         option("--patience", some, None, "Looks without a better result that end it."),
         option("--checkpoint-minutes", above, 3.0, "Between two checkpoints."),
-        option("--seed", int, 0, "Of texts' order, new weights and noise."),
+        option("--seed", SEED, 0, "Of texts' order, new weights and noise."),
         option("--precision", numbers, None, "Of products.  [default: bfloat16 where it is fast]"),
         click.Option(
             ["--from", "start"],
@@ -142,6 +152,7 @@ def run(recipe: "DrafterRecipe", given: dict[str, Any]) -> None:
     """Train as the options say."""
     import torch
 
+    from draftwood_train.checkpoints import Checkpoint
     from draftwood_train.run import Training
 
     if given["threads"] is not None:
@@ -157,6 +168,8 @@ def run(recipe: "DrafterRecipe", given: dict[str, Any]) -> None:
         given["resume"],
         shlex.join(["draftwood", *sys.argv[1:]]),
     )
+    if training.resume and not (training.output.exists() or training.folder.exists()):
+        Checkpoint.read(training.folder)  # raises that there is none
     say = (lambda line: None) if given["as_json"] else _say
     _tell(training.output, training.run(say), given["as_json"])
 

@@ -125,8 +125,6 @@ class Maker:
         writer = self._writer(at_once, longest)
         while self.manifest.tokens < tokens and not self._ran_out:  # own prompts may be barred
             self._round(tokens, writer, report)
-        if self._ran_out and not self.manifest.tokens:
-            self._require_texts(0)
         report(self.manifest.tokens, writer.tokens)
         return Made(self.manifest, self._ran_out and self.manifest.tokens < tokens)
 
@@ -149,6 +147,9 @@ class Maker:
                     break
         if self._ran_out and any(ended.values()) and self.manifest.tokens < tokens:
             self._store([ended[n] for n in sorted(ended)])
+            ended.clear()
+        if self._ran_out and not self.manifest.tokens:
+            self._require_texts(0, len(ended))
 
     def require_room(self, tokens: int) -> None:
         """Raise OSError where the disk has no room for the tokens that are missing."""
@@ -202,10 +203,9 @@ class Maker:
             yield number, job
 
     def _started(self, manifest: Manifest) -> Manifest:
-        """The manifest of what the folder holds already, or a new one."""
-        try:
-            found = Manifest.read(self.folder)
-        except FileNotFoundError:
+        """The manifest of what the folder holds already, or a new one where it holds no text."""
+        found = Manifest.read(self.folder) if (self.folder / NAME).is_file() else manifest
+        if not found.tokens:
             manifest.write(self.folder)
             return manifest
         found.target.require(manifest.target)
@@ -253,10 +253,14 @@ class Maker:
         self.manifest.write(self.folder)
         self._require_texts(FRUITLESS)
 
-    def _require_texts(self, most: int) -> None:
-        """Raise ValueError where none of the newest prompts, ``most`` or more, gave a text."""
+    def _require_texts(self, most: int, further: int = 0) -> None:
+        """Raise ValueError where none of the newest prompts, ``most`` or more, gave a text.
+
+        Args:
+            further: newer ones that are in no shard.
+        """
         empty = takewhile(lambda facts: not facts.texts, reversed(self.manifest.shards))
-        prompts = sum(facts.prompts for facts in empty)
+        prompts = sum(facts.prompts for facts in empty) + further
         if prompts >= most:
             raise ValueError(
                 f"none of {prompts} prompts gave a text: all were too long, repeated or barred;"

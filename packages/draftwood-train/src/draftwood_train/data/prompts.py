@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,11 @@ def collect(
         for place, prompt in enumerate(mixed):
             if is_held_out(prompt.text) == wants_held_out:
                 admitted[place] = bars.admits(prompt.text)
+    if mixed and not any(admitted.values()):
+        raise ValueError(
+            f"all {len(mixed)} prompts are among those that drafters are measured on; give other"
+            " prompts"
+        )
     return [prompt for place, prompt in enumerate(mixed) if admitted[place]]
 
 
@@ -137,8 +143,12 @@ def _own(path: Path) -> Iterator[str]:
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
         raise FileNotFoundError(f"{what}; --prompts takes a file of JSON Lines")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text in UTF-8; save it as UTF-8") from None
     found = False
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -151,7 +161,9 @@ def _own(path: Path) -> Iterator[str]:
                 text = row["prompt"]
             if not isinstance(text, str) or not text.strip():
                 raise ValueError("it is empty or no text")
-        except (ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
+            if re.search("[\ud800-\udfff]", text):
+                raise ValueError("it holds half of a surrogate pair")
+        except (ValueError, LookupError, TypeError, StopIteration, RecursionError) as error:
             raise ValueError(
                 f"{path}:{number}: no prompt ({' '.join(str(error).split())[:80]}); a line is an"
                 " object with prompt, messages or turns"

@@ -21,7 +21,8 @@ from draftwood_train.data.states import PlaceStates
 from draftwood_train.data.texts import TopTokens
 from draftwood_train.data.tops import TopForm
 
-CURE = "delete it and give the command that made the data again; it makes this file anew"
+AGAIN = "give the command that made the data again; it makes this file anew"
+CURE = f"delete it and {AGAIN}"
 LOCK = ".lock"
 """File that one process at a time holds: who makes data, or trains."""
 STATES, SPREAD = ("codes", "scales", "log_normalizer"), "spread"
@@ -128,7 +129,7 @@ class Shard:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise ValueError(f"the shard {path} is not there; {CURE}")
+            raise ValueError(f"the shard {path} is not there; {AGAIN}")
         if not path.stat().st_size:
             raise ValueError(f"the shard {path} is empty; {CURE}")
         try:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.validation import positive
 from draftwood_torch.heads.lm import LmHead
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
 from draftwood_train.losses import CHUNK
@@ -42,6 +43,7 @@ class AcceptanceRecipe:
     def __post_init__(self) -> None:
         if self.blocks < 1 or self.layers < 1:
             raise ValueError("a draft LM has at least one layer, and its acceptance head a block")
+        positive("window", (self.window,))
         if not (self.rejection > 0 and 0 <= self.kept < 1):
             raise ValueError(
                 f"rejection must be above 0 and kept from 0 to below 1, got {self.rejection} and"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from math import inf
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -85,6 +86,9 @@ class CtcRecipe:
             "frames, label_length, anchors and law_depth",
             (self.frames, self.label_length, self.anchors, self.law_depth),
         )
+        for name in ("pairwise", "law_weight"):
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} is a finite number from 0 on, got {getattr(self, name)}")
         require_words(self)
         if (self.pairwise or self.paced) and self.loss_name not in FRAME_LOSSES:
             raise ValueError(

@@ -56,6 +56,7 @@ class DflashRecipe:
 
     def __post_init__(self) -> None:
         positive("frames, layers and anchors", (self.frames, self.layers, self.anchors))
+        positive("window", (self.window,))
         if self.pairwise < 0 or not self.fades > 0:
             raise ValueError(
                 f"pairwise must be at least 0 and fades above 0, got {self.pairwise} and"

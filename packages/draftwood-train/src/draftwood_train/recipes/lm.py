@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from draftwood.validation import positive
 from draftwood_torch.heads.lm import LmHead
 from draftwood_train.divergences import DIVERGENCES, divergences
 from draftwood_train.first_weights import copy_last_layers
@@ -45,6 +46,7 @@ class LmRecipe:
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise ValueError(f"a draft LM has at least one layer, got {self.layers}")
+        positive("window", (self.window,))
         require_words(self)
 
     @property

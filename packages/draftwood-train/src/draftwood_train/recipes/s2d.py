@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from draftwood.heads.kinds import config_type
+from draftwood.validation import positive
 from draftwood_torch.heads.networks import new_network
 from draftwood_train.first_weights import add_nothing, copy_last_layers
 from draftwood_train.judging import JUDGED_STEPS, judged_steps
@@ -46,6 +47,7 @@ class S2dRecipe:
             raise ValueError(
                 f"there is at least one size of one layer, got {self.sizes} and {self.step}"
             )
+        positive("window", (self.window,))
         require_words(self)
 
     def reads(self, layers: int) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ class Scheduler(Generic[Progress]):
         self._inputs: dict[int, abc.Sequence[ModelInput]] = {}  # asked for, not run yet
         self._rows: dict[int, int] = {}  # of each task's last inputs
         self._in_prompt = set[int]()  # tasks that ran a part of their prompt
+        self._shortest_first = True  # in the last step with prompts
         self._last_passes: dict[int, tuple[PassTime, ...]] = {}  # of each task
 
     def __len__(self) -> int:
@@ -127,9 +128,16 @@ class Scheduler(Generic[Progress]):
     def _plan_prompts(
         self, numbers: abc.Sequence[int], known: Mapping[int, SequenceStatus]
     ) -> list[Event[Progress]]:
-        """Give prompts the rows for which the step has time, in the order in which they came."""
+        """Give prompts the rows for which the step has time.
+
+        They come in the order in which they came, and in every other step the shortest first: none
+        waits for all of a long one, nor that for ever.
+        """
         if not numbers:
             return []
+        self._shortest_first = not self._shortest_first
+        if self._shortest_first:
+            numbers = sorted(numbers, key=lambda number: known[number].prompt_left)
         inputs = [each for own in self._inputs.values() for each in own]
         rows = sum(each.rows for each in inputs)
         context = sum(each.rows * each.past for each in inputs)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from draftwood.grammar.grammar import Grammar, first_line
 from draftwood.grammar.schemas import PATTERNS, mended
 from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
+from draftwood.grammar.trial import DEEP_STACK, SECONDS, compiles
 from draftwood.optional import install_command
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import JsonSchema, require_small, schema_text
@@ -40,9 +41,9 @@ ADDED, VOCAB = '"added_tokens":', '"vocab":{'
 """Beginnings of parts in the JSON that a tokenizer is written as, without blanks."""
 RECENT = 16
 """Compiled grammars that are kept: agents send the same tools and schemas every time."""
-DEEP_STACK = 256 << 20
-"""Bytes of stack for the compiler, which goes down a grammar rule by rule: on a usual stack, one of
-60 kB whose every rule names the next ends the process. Only what is used takes memory.
+FEW_PATTERNS, SMALL = 8, 16_000
+"""Patterns and characters of a grammar that is compiled without being tried first: others may take
+for ever, see ``trial``.
 """
 SIZES = Lock()
 """Held while the size of new stacks, which is the process's, is another."""
@@ -120,15 +121,15 @@ class Compiler:
         _require_text("a Lark grammar", grammar)
         require_small("the Lark grammar", grammar)
         source = _guidance().LLMatcher.grammar_from_lark(_with_mended_schemas(grammar))
-        return self._compiled(source, "the Lark grammar")
+        doubtful = len(grammar) > SMALL or any(sign in grammar for sign in "&~")
+        return self._compiled(source, "the Lark grammar", doubtful=doubtful)
 
     def regex(self, pattern: str) -> Grammar:
         """Compile a regular expression that matches whole texts; it has no look-around."""
         _require_text("a regular expression", pattern)
         require_small("the regular expression", pattern)
-        return self._compiled(
-            _guidance().LLMatcher.grammar_from_regex(pattern), "the regular expression"
-        )
+        source = _guidance().LLMatcher.grammar_from_regex(pattern)
+        return self._compiled(source, "the regular expression", doubtful=len(pattern) > SMALL)
 
     def tools(
         self, tools: Sequence[Tool], choice: ToolChoice, answer: Mapping[str, Any] | None = None
@@ -219,12 +220,24 @@ class Compiler:
 
     @cached_property
     def _tokens(self) -> "llguidance.LLTokenizer":
-        backend, name = self._backend, type(self.tokenizer).__name__
         if not self.end_tokens:
             raise ValueError(
                 "grammars need a token that ends a text, and this model has none; set the"
                 " tokenizer's eos_token"
             )
+        guidance, given = _guidance(), self._arguments()
+        try:
+            return guidance.LLTokenizer(given.pop("text"), **given)
+        except ValueError as error:
+            raise ValueError(
+                "grammars cannot read the tokens of this tokenizer"
+                f" ({type(self.tokenizer).__name__}): {first_line(str(error))}; take a model whose"
+                " tokenizer splits texts into bytes"
+            ) from None
+
+    def _arguments(self) -> dict[str, Any]:
+        """Arguments of llguidance's reader of the vocabulary."""
+        backend = self._backend
         beyond = [id for id in self.tokenizer.get_vocab().values() if id >= self.vocab_size]
         if not set(beyond) <= set(backend.get_added_tokens_decoder()):
             raise ValueError(
@@ -232,18 +245,19 @@ class Compiler:
                 f" {self.vocab_size}: it belongs to another model"
             )
         width = 1 + max([self.vocab_size - 1, *beyond])  # markers without a logit
-        guidance, ends = _guidance(), sorted(self.end_tokens)
         text = _text_of(backend, self._words)
-        try:
-            return guidance.LLTokenizer(text, n_vocab=width, eos_token=ends)
-        except ValueError as error:
-            raise ValueError(
-                f"grammars cannot read the tokens of this tokenizer ({name}):"
-                f" {first_line(str(error))}; take a model whose tokenizer splits texts into bytes"
-            ) from None
+        return {"text": text, "n_vocab": width, "eos_token": sorted(self.end_tokens)}
 
-    def _compiled(self, source: str, what: str, begins_at_once: bool = False) -> Grammar:
+    def _compiled(
+        self, source: str, what: str, begins_at_once: bool = False, doubtful: bool = False
+    ) -> Grammar:
         guidance, tokens = _guidance(), self._tokens
+        doubtful = doubtful or source.count('"pattern') > FEW_PATTERNS
+        if doubtful and not compiles(source, self._arguments()):
+            raise ValueError(
+                f"{what} cannot be followed: it is not compiled within {SECONDS:g} s; give fewer"
+                " patterns that the same text has to fit, or fewer rules"
+            )
         limits = guidance.LLParserLimits(verbose_errors=False)
         matcher = _on_deep_stack(
             lambda: guidance.LLMatcher(tokens, source, log_level=0, limits=limits)
@@ -323,7 +337,11 @@ def _with_mended_schemas(grammar: str) -> str:
             schema, behind = json.JSONDecoder().raw_decode(grammar, found.end())
         except (ValueError, RecursionError):  # told by the compiler
             continue
-        parts += [grammar[end : found.end()], json.dumps(_spelled(mended(schema)))]
+        try:
+            told = json.dumps(_spelled(mended(schema)))
+        except RecursionError:
+            raise ValueError("a JSON schema in the Lark grammar is nested too deeply") from None
+        parts += [grammar[end : found.end()], told]
         end = behind
     return "".join([*parts, grammar[end:]])
 

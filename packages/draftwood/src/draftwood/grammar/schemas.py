@@ -31,9 +31,12 @@ SET_SIGNS = ("[", "&&", "--", "~~")
 """Signs that join sets in a class of the compiler's expressions, and are characters in others."""
 NUL = r"\0|\\x00|\\u0000|\\U0{8}|\\[xuU]\{0+\}"
 CHARACTERS = re.compile(
-    rf"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\[pP](?:\{{[^}}]*\}}|.)|{NUL})|\\.", re.DOTALL
+    rf"(\[\^?\]?(?:\\.|[^\]\\])*\\?(?:\]|\Z)|\\[pP](?:\{{[^}}]*(?:\}}|\Z)|.)|{NUL})|\\.",
+    re.DOTALL,
 )
-"""A class of characters in a pattern, or the character that no text may hold; else an escape."""
+"""A class of characters in a pattern, or the character that no text may hold; else an escape. One
+that nothing closes ends with the pattern: it is refused later, and not looked for from each sign.
+"""
 
 
 def mended(schema: Any, lenient: bool = False, without: tuple[str, ...] = ()) -> Any:

@@ -162,7 +162,7 @@ def require_place(folder: Path) -> None:
         ValueError: for a folder that holds something else.
         OSError: for a place that cannot be written.
     """
-    there = next(each for each in folder.absolute().parents if each.exists())
+    there = next(each for each in (*folder.absolute().parents, folder) if each.exists())
     with explain_write_errors(folder, ELSEWHERE), TemporaryFile(dir=there):
         if folder.exists() and not is_drafter(folder) and any(folder.iterdir()):
             raise ValueError(f"{folder} holds something else than a drafter; {ELSEWHERE}")

@@ -55,6 +55,8 @@ class LearningFolder:
         self.outdated, self.is_open = False, True
         self._files: weakref.WeakKeyDictionary[WatchedText, Path] = weakref.WeakKeyDictionary()
         self._paths, self._next = set[Path](), 0
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is a file; {ELSEWHERE}")
         is_new = not (folder / SETTINGS).exists()
         if is_new and folder.exists() and {each.name for each in folder.iterdir()} - {LOCK}:
             raise ValueError(f"{folder} holds something else than a learning buffer; {ELSEWHERE}")
@@ -122,6 +124,8 @@ class LearningFolder:
             ValueError: for a file that is not whole.
         """
         for path in sorted((self.folder / TEXTS).glob("[0-9]*.safetensors")):
+            if not path.stem.isdecimal():
+                continue  # no file of this class
             text = _read(path)
             if text.states.shape[1:] != (len(self._facts["reads"]), text.final.shape[1]):
                 raise ValueError(f"{path} holds states of another head; remove that file")

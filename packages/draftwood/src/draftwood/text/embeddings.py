@@ -28,11 +28,14 @@ class EmbeddingTask:
 
     Attributes:
         vectors: of the texts that are done, [texts width]; the others are 0.
+        most_rows: tokens of a pass.
 
     Raises:
-        ValueError: for a text without tokens, or with more than the model takes, for another
-            pooling, and for a model that gives no hidden states.
+        ValueError: for a text without tokens, with strange ones, or with more than the model takes,
+            for another pooling, and for a model that gives no hidden states.
     """
+
+    most_rows = CHUNK
 
     def __init__(self, model: Model, texts: Sequence[Sequence[int]], pooling: str = "mean") -> None:
         require_ability(model, "hidden", "an embedding")
@@ -42,6 +45,11 @@ class EmbeddingTask:
         for number, text in enumerate(texts):
             if not len(text):
                 raise ValueError(f"text {number} is empty; give at least one token")
+            if min(text) < 0 or max(text) >= model.vocab_size:
+                raise ValueError(
+                    f"token ids must be from 0 to {model.vocab_size - 1}: text {number} was made"
+                    " for another model"
+                )
             if most is not None and len(text) > most:
                 raise ValueError(
                     f"text {number} has {len(text)} tokens, and the model takes {most}; shorten it"
@@ -105,14 +113,19 @@ class EmbeddingTask:
         """True between two passes over one text, whose beginning the cache holds."""
         return self._session is not None
 
-    def step(self) -> bool:
-        """Make one pass over at most ``CHUNK`` tokens, of whole texts or of a part of one that is
-        longer; True if more are left.
+    @property
+    def next_is_long(self) -> bool:
+        """True if the next text takes more than a pass."""
+        return len(self.texts[self._next]) > self.most_rows
+
+    def step(self, most: int = most_rows) -> bool:
+        """Make one pass over so many tokens, of whole texts or of a part of one that is longer;
+        True if more are left.
 
         Raises:
             MemoryError: where the cache has no room; the text that was begun is begun again.
         """
-        parts, room, place = list[PromptInput](), CHUNK, self._next
+        parts, room, place = list[PromptInput](), most, self._next
         wanted, cache = (self.model.layers,), block_cache(self.model)
         blocks = None if cache is None else cache.free_blocks
         while place < len(self.texts) and (not parts or len(self.texts[place]) <= room):
