@@ -174,7 +174,7 @@ def test_a_pass_is_short_while_a_text_waits_for_it(
         thread = server.service.models.first.running
 
         def rows(_: object) -> int:
-            return thread.rows_beside(512)
+            return thread.rows_beside(512, 0)
 
         assert thread.call(rows).result(5) == 512
         body = {"prompt": "go", "max_tokens": 100_000, "stream": True}

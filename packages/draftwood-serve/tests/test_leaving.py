@@ -150,6 +150,23 @@ def test_many_texts_of_a_request_take_turns_with_those_that_come_later(
     wait_for(slow.idle)
 
 
+def test_calls_that_follow_one_another_hold_up_no_text(slow: RunningServer) -> None:
+    running, over = slow.service.models.first.running, threading.Event()
+
+    def again(_: object) -> None:
+        if not over.is_set():
+            running.call(again)
+
+    running.call(again)
+    try:
+        since = perf_counter()
+        slow.text("go", max_tokens=1)
+        assert perf_counter() - since < 10
+    finally:
+        over.set()
+    wait_for(slow.idle)
+
+
 def test_nobody_waits_for_the_grammars_of_others(
     slow: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,7 +144,7 @@ class Embedder:
             raise no_retry(504, told, "timeout")
         try:
             running = model.running
-            step = running.call(lambda _: task.step(running.rows_beside(task.most_rows)))
+            step = running.call(lambda _: task.step(running.rows_beside(task.most_rows, task.past)))
             await asyncio.wrap_future(step)
         except ValueError as error:  # tokens that the model has not
             raise bad_request(one_line(error), "input") from error

@@ -94,10 +94,15 @@ class ModelThread:
         self._put(run)
         return future
 
-    def rows_beside(self, most: int) -> int:
-        """Rows of a pass between two steps of texts, which wait for it as for a step."""
+    def rows_beside(self, most: int, past: int) -> int:
+        """Rows of a pass between two steps of texts, which wait for it as for a step.
+
+        Args:
+            most: rows that are wanted.
+            past: tokens before them.
+        """
         pace = self._loaded.result().limits.pace
-        return most if pace is None else pace.prompt_rows(self.running_texts, 0, 0, most)
+        return most if pace is None else pace.prompt_rows(self.running_texts, 0, past, most)
 
     def add(self, job: TextJob) -> None:
         """Queue a request."""
@@ -150,9 +155,12 @@ class ModelThread:
             self.metrics.follow(learning)
 
     def _hear(self) -> None:
-        """Run calls of other threads; wait for one if there is nothing else to do."""
+        """Run calls of other threads; wait for one if there is nothing else to do.
+
+        Those that come meanwhile wait for a step of texts, which they could hold up for ever.
+        """
         idle = not self._batch and not self._waiting
-        while True:
+        for _ in range(max(1, self._inbox.qsize())):
             try:
                 (self._wait() if idle else self._inbox.get(block=False))()
             except queue.Empty:

@@ -114,6 +114,11 @@ class EmbeddingTask:
         return self._session is not None
 
     @property
+    def past(self) -> int:
+        """Tokens of the text that is begun which were run."""
+        return 0 if self._session is None else self._session.length
+
+    @property
     def next_is_long(self) -> bool:
         """True if the next text takes more than a pass."""
         return len(self.texts[self._next]) > self.most_rows
