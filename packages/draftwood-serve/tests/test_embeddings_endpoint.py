@@ -179,7 +179,8 @@ def test_a_pass_is_short_while_a_text_waits_for_it(
         assert thread.call(rows).result(5) == 512
         body = {"prompt": "go", "max_tokens": 100_000, "stream": True}
         with server.client.stream("POST", "/v1/completions", json=body) as response:
-            next(response.iter_lines())
+            lines = response.iter_lines()  # kept, or the client leaves
+            next(lines)
             assert thread.call(rows).result(5) == 39
         wait_for(server.idle)
 

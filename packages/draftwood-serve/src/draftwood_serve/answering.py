@@ -1,6 +1,5 @@
 """Steps that every endpoint takes from a request to its answer."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +42,7 @@ async def begin(
 async def whole(answer: AnswerTo, make: Callable[[], Any]) -> Response:
     """Answer in one piece."""
     try:
-        return await asyncio.to_thread(json_response, await make())
+        return json_response(await make())
     finally:
         answer.request.close()
 

@@ -59,7 +59,7 @@ class ModelThread:
         self._turns = turns or threading.Lock()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._waiting: list[WaitingTask] = []  # in the order of their turns
-        self._turn = 0  # of the newest task that began
+        self._newest_turn = 0  # of the task that began last
         self._running: dict[int, tuple[TextJob, TaskOfJob]] = {}
         self._told: list[tuple[TextJob, Told]] = []
         self._ending = False
@@ -192,7 +192,7 @@ class ModelThread:
             self._learning.gate.enter()
 
     def _add(self, job: TextJob) -> None:
-        turn = self._turn + 1
+        turn = self._newest_turn + 1
         for task in job.tasks:
             insort(self._waiting, WaitingTask(turn, job, task), key=lambda each: each.turn)
             turn += len(task.choices)
@@ -208,7 +208,7 @@ class ModelThread:
             if rows and rows + len(task.choices) > self.settings.max_batch:
                 return
             del self._waiting[0]
-            self._turn = turn
+            self._newest_turn = turn
             rows += len(task.choices)
             job.started = job.started or perf_counter()
             self._running[self._batch.add(task.task)] = (job, task)

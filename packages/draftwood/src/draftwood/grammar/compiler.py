@@ -4,17 +4,16 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from threading import Lock, stack_size
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from draftwood.grammar.grammar import Grammar, first_line
 from draftwood.grammar.schemas import PATTERNS, mended
 from draftwood.grammar.tools import Tool, ToolChoice, lark_of_tools
-from draftwood.grammar.trial import DEEP_STACK, SECONDS, compiles
+from draftwood.grammar.trial import SECONDS, compiles, on_deep_stack
 from draftwood.optional import install_command
 from draftwood.tokenizer.protocol import AnyTokenizer
 from draftwood.validation import JsonSchema, require_small, schema_text
@@ -45,8 +44,6 @@ FEW_PATTERNS, SMALL = 8, 16_000
 """Patterns and characters of a grammar that is compiled without being tried first: others may take
 for ever, see ``trial``.
 """
-SIZES = Lock()
-"""Held while the size of new stacks, which is the process's, is another."""
 
 
 class Compiler:
@@ -259,7 +256,7 @@ class Compiler:
                 " patterns that the same text has to fit, or fewer rules"
             )
         limits = guidance.LLParserLimits(verbose_errors=False)
-        matcher = _on_deep_stack(
+        matcher = on_deep_stack(
             lambda: guidance.LLMatcher(tokens, source, log_level=0, limits=limits)
         )
         if matcher.is_error():
@@ -268,19 +265,6 @@ class Compiler:
         if not bool(grammar.start().allowed().any()):
             raise ValueError(f"{what} forbids every text: no token may come first")
         return grammar
-
-
-def _on_deep_stack(work: Callable[[], Any]) -> Any:
-    """Give what a function gives that needs ``DEEP_STACK``, from a thread of its own."""
-    pool = ThreadPoolExecutor(1)
-    with SIZES:
-        before = stack_size(DEEP_STACK)
-        try:
-            made = pool.submit(work)
-        finally:
-            stack_size(before)
-    with pool:
-        return made.result()
 
 
 def _guidance() -> Any:

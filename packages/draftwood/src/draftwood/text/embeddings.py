@@ -8,7 +8,7 @@ import numpy as np
 
 from draftwood.arrays import Float, as_array
 from draftwood.models.model import CHUNK, Model, ModelSession, PromptInput
-from draftwood.models.requirements import block_cache, require_ability
+from draftwood.models.requirements import beyond, block_cache, require_ability
 from draftwood.text.prompts import encode_text, require_characters, token_ids
 from draftwood.tokenizer.protocol import AnyTokenizer
 
@@ -46,10 +46,7 @@ class EmbeddingTask:
             if not len(text):
                 raise ValueError(f"text {number} is empty; give at least one token")
             if min(text) < 0 or max(text) >= model.vocab_size:
-                raise ValueError(
-                    f"token ids must be from 0 to {model.vocab_size - 1}: text {number} was made"
-                    " for another model"
-                )
+                raise ValueError(beyond(text, model.vocab_size))
             if most is not None and len(text) > most:
                 raise ValueError(
                     f"text {number} has {len(text)} tokens, and the model takes {most}; shorten it"
